@@ -1,0 +1,3 @@
+//! `cargo xtask …`: everything a person or CI does with this repository.
+
+fn main() {}
