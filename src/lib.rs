@@ -1,1 +1,18 @@
-//! placeholder
+//! A drop-in replacement for `librdmacm.so.1`, the RDMA connection manager
+//! library.
+//!
+//! C programs use it through the functions of [`capi`], which are exported
+//! under the names, symbol versions and structure layouts of the original.
+//! Below lies a core that knows nothing of C conventions: [`cm`] is the
+//! connection manager, [`kernel`] speaks the kernel's command interface and
+//! [`verbs`] speaks to the system's libibverbs.
+
+pub mod abi;
+pub mod capi;
+pub mod cm;
+pub mod diag;
+pub mod error;
+pub mod kernel;
+pub mod verbs;
+
+pub use error::{Error, Result};
