@@ -1,0 +1,48 @@
+//! The connection manager: identifiers, their events and the steps that lead
+//! from an address to a connection.
+//!
+//! | module | what it is responsible for |
+//! |---|---|
+//! | [`library`] | finding the kernel's device, once, when first needed |
+//! | [`device`] | the RDMA devices and what is shared by all who use one |
+//! | [`channel`] | event channels |
+//! | [`id`] | identifiers: creation, destruction, migration, public members |
+//! | [`registry`] | which identifiers, events and memberships are alive |
+//! | [`accounting`] | how many events of an identifier were acknowledged |
+//! | [`address`] | binding, listening, resolving addresses and routes |
+//! | [`query`] | what the kernel knows of an identifier's addresses |
+//! | [`connect`] | connect, accept, reject, establish, disconnect, notify |
+//! | [`event`] | getting and acknowledging events |
+//! | [`dispatch`] | what the library does when the kernel reports an event |
+//! | [`sync`] | synchronous mode: waiting on a private channel |
+//! | [`qp`], [`transition`], [`cq`], [`srq`] | queue pairs and what they need |
+//! | [`endpoint`] | identifier and queue pair made in one call |
+//! | [`multicast`] | group membership |
+//! | [`option`] | options of an identifier |
+//! | [`ece`] | enhanced connection establishment |
+//! | [`addrinfo`], [`acm`] | names to addresses, and the ibacm daemon |
+//!
+//! Functions here return [`crate::Result`]; none touches `errno`.
+
+pub mod accounting;
+pub mod acm;
+pub mod address;
+pub mod addrinfo;
+pub mod channel;
+pub mod connect;
+pub mod cq;
+pub mod device;
+pub mod dispatch;
+pub mod ece;
+pub mod endpoint;
+pub mod event;
+pub mod id;
+pub mod library;
+pub mod multicast;
+pub mod option;
+pub mod qp;
+pub mod query;
+pub mod registry;
+pub mod srq;
+pub mod sync;
+pub mod transition;

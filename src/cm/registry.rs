@@ -1,0 +1,103 @@
+//! Which objects are alive: the table that turns a number from the kernel or
+//! a pointer from a program into an object, or into a refusal.
+//!
+//! The tables own one reference to each object, so a stale number or pointer
+//! is never dereferenced. They are sharded: connections on different threads
+//! do not meet on one lock.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+const SHARDS: usize = 16;
+
+/// A concurrent map from a number (an address or a kernel handle) to a value.
+#[derive(Debug)]
+pub struct Registry<V> {
+    shards: [RwLock<BTreeMap<u64, V>>; SHARDS],
+}
+
+impl<V> Registry<V> {
+    /// An empty registry.
+    pub const fn new() -> Self {
+        Self {
+            shards: [const { RwLock::new(BTreeMap::new()) }; SHARDS],
+        }
+    }
+
+    fn shard(&self, key: u64) -> Option<&RwLock<BTreeMap<u64, V>>> {
+        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(key);
+        self.shards.get(hash as usize % SHARDS)
+    }
+
+    fn read(&self, key: u64) -> Option<RwLockReadGuard<'_, BTreeMap<u64, V>>> {
+        Some(self.shard(key)?.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn write(&self, key: u64) -> Option<RwLockWriteGuard<'_, BTreeMap<u64, V>>> {
+        Some(self.shard(key)?.write().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Registers `value` under `key`, replacing what was there.
+    pub fn insert(&self, key: u64, value: V) {
+        if let Some(mut shard) = self.write(key) {
+            shard.insert(key, value);
+        }
+    }
+
+    /// Removes and returns what `key` stands for.
+    pub fn remove(&self, key: u64) -> Option<V> {
+        self.write(key)?.remove(&key)
+    }
+
+    /// Removes `key` only while its value satisfies `is_mine`, so that a
+    /// number the kernel has given to a newer object stays with that one.
+    pub fn remove_if(&self, key: u64, is_mine: impl FnOnce(&V) -> bool) {
+        if let Some(mut shard) = self.write(key)
+            && shard.get(&key).is_some_and(is_mine)
+        {
+            shard.remove(&key);
+        }
+    }
+}
+
+impl<V: Clone> Registry<V> {
+    /// What `key` stands for.
+    pub fn get(&self, key: u64) -> Option<V> {
+        self.read(key)?.get(&key).cloned()
+    }
+}
+
+impl<V> Default for Registry<V> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn remembers_until_removed() {
+        let registry = Registry::new();
+        for key in 0..1000 {
+            registry.insert(key, key * 2);
+        }
+        assert_eq!(registry.get(999), Some(1998));
+        assert_eq!(registry.remove(999), Some(1998));
+        assert_eq!(registry.get(999), None);
+        assert_eq!(registry.remove(999), None);
+    }
+
+    #[test]
+    fn a_reused_key_stays_with_its_new_owner() {
+        let registry = Registry::new();
+        registry.insert(7, "old");
+        registry.insert(7, "new");
+        registry.remove_if(7, |value| *value == "old");
+        assert_eq!(registry.get(7), Some("new"));
+        registry.remove_if(7, |value| *value == "new");
+        assert_eq!(registry.get(7), None);
+    }
+}
