@@ -350,6 +350,20 @@ impl Id {
         SockAddr::from_storage(&self.dst_storage())
     }
 
+    /// Publishes the local address. Bytes beyond its length stay.
+    pub fn set_src_addr(&self, addr: &SockAddr) {
+        let mut storage = self.src_storage();
+        addr.write_to(&mut storage);
+        self.set_src_storage(storage);
+    }
+
+    /// Publishes the remote address. Bytes beyond its length stay.
+    pub fn set_dst_addr(&self, addr: &SockAddr) {
+        let mut storage = self.dst_storage();
+        addr.write_to(&mut storage);
+        self.set_dst_storage(storage);
+    }
+
     /// Whether the identifier uses InfiniBand addresses or service
     /// identifiers, for which the kernel's IP commands do not do.
     pub fn uses_ib_addresses(&self) -> bool {
