@@ -1,0 +1,106 @@
+//! Turning the arguments of C functions into references and typed values,
+//! or into a refusal.
+
+use std::ffi::{CStr, c_char, c_void};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::abi::rdma_cm_id;
+use crate::cm::id::Id;
+use crate::diag;
+use crate::error::{Error, Result};
+use crate::kernel::addr::SockAddr;
+
+/// Notes a call that needs no identifier. Such calls are what a program
+/// starts with, so the log is turned on here.
+pub(super) fn enter(call: &str) {
+    diag::initialise();
+    log::trace!("{call}");
+}
+
+/// Notes a call and finds the living identifier it is about.
+pub(super) fn identifier(call: &str, id: *const rdma_cm_id) -> Result<Arc<Id>> {
+    let found = Id::from_pointer(id);
+    match &found {
+        Ok(found) => log::trace!("{call} on {found}"),
+        Err(_) => log::trace!("{call} on {id:p}, which is no living identifier"),
+    }
+    found
+}
+
+/// A place to which a result is to be written.
+pub(super) fn place<T>(pointer: *mut T, step: &'static str) -> Result<NonNull<T>> {
+    NonNull::new(pointer).ok_or(Error::invalid(step))
+}
+
+/// A copy of a socket address that must be there.
+///
+/// # Safety
+/// As for [`SockAddr::from_ptr`].
+pub(super) unsafe fn address(pointer: *const libc::sockaddr) -> Result<SockAddr> {
+    // SAFETY: the caller vouches for the pointer.
+    unsafe { SockAddr::from_ptr(pointer) }
+        .ok_or(Error::invalid("read the address: null or of an unknown family"))
+}
+
+/// A copy of a socket address that may be left out.
+///
+/// # Safety
+/// As for [`SockAddr::from_ptr`].
+pub(super) unsafe fn optional_address(pointer: *const libc::sockaddr) -> Result<Option<SockAddr>> {
+    if pointer.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the caller vouches for the pointer.
+    unsafe { address(pointer) }.map(Some)
+}
+
+/// Private data; null means none.
+///
+/// # Safety
+/// `data` is null or readable for `len` bytes during `'a`.
+pub(super) unsafe fn private_data<'a>(data: *const c_void, len: u8) -> &'a [u8] {
+    if data.is_null() {
+        return &[];
+    }
+    // SAFETY: not null; the caller vouches for the rest.
+    unsafe { std::slice::from_raw_parts(data.cast(), usize::from(len)) }
+}
+
+/// A string that may be left out.
+///
+/// # Safety
+/// `pointer` is null or a string that ends with NUL and lives during `'a`.
+pub(super) unsafe fn optional_string<'a>(pointer: *const c_char) -> Option<&'a CStr> {
+    // SAFETY: not null; the caller vouches for the rest.
+    (!pointer.is_null()).then(|| unsafe { CStr::from_ptr(pointer) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn null_arguments_are_refused_or_empty() {
+        // SAFETY: null is allowed for all of them.
+        unsafe {
+            assert!(address(std::ptr::null()).is_err());
+            assert_eq!(optional_address(std::ptr::null()), Ok(None));
+            assert!(private_data(std::ptr::null(), 9).is_empty());
+            assert!(optional_string(std::ptr::null()).is_none());
+        }
+        assert!(place::<i32>(std::ptr::null_mut(), "step").is_err());
+        assert!(identifier("call", std::ptr::null()).is_err());
+    }
+
+    #[test]
+    fn a_foreign_address_family_is_refused() {
+        let foreign = libc::sockaddr {
+            sa_family: libc::AF_UNIX as u16,
+            sa_data: [0; 14],
+        };
+        // SAFETY: a readable address; its family has no known length.
+        let result = unsafe { optional_address(&foreign) };
+        assert_eq!(result.map_err(|error| error.errno()), Err(libc::EINVAL));
+    }
+}
