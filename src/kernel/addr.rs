@@ -100,6 +100,15 @@ impl SockAddr {
         Some(address)
     }
 
+    /// The address at the beginning of `storage`; `None` if its family is
+    /// unknown.
+    pub fn from_storage(storage: &libc::sockaddr_storage) -> Option<Self> {
+        // SAFETY: a reference to 128 bytes; `sockaddr_storage` consists of
+        // integers and has no padding.
+        let bytes = unsafe { &*(&raw const *storage).cast::<[u8; STORAGE_LEN]>() };
+        Self::from_bytes(bytes)
+    }
+
     /// The IPv4 address `ip` with the port `port` (host order).
     pub fn v4(ip: Ipv4Addr, port: u16) -> Self {
         let mut address = Self::with_family(AF_INET);
@@ -135,6 +144,12 @@ impl SockAddr {
         u16::from_ne_bytes(self.take(FAMILY))
     }
 
+    /// Whether this is an IPv4 or IPv6 address, which the legacy commands can
+    /// carry.
+    pub fn is_ip(&self) -> bool {
+        self.family() != AF_IB
+    }
+
     /// The length of the address in bytes, by family.
     pub fn byte_len(&self) -> usize {
         family_len(self.family()).unwrap_or(0)
@@ -160,10 +175,7 @@ impl SockAddr {
     /// The 28-byte form of legacy kernel commands, zero beyond the address.
     /// `None` if the address does not fit (InfiniBand).
     pub fn to_ip_storage_bytes(&self) -> Option<[u8; IP_STORAGE_LEN]> {
-        match self.family() {
-            AF_IB => None,
-            _ => Some(self.take(FAMILY)),
-        }
+        self.is_ip().then(|| self.take(FAMILY))
     }
 
     /// The address as `struct sockaddr_storage`, zero beyond the address.
@@ -175,15 +187,13 @@ impl SockAddr {
 
     /// Writes the meaningful bytes of the address to `target` and leaves the
     /// bytes beyond them as they are.
-    ///
-    /// # Safety
-    ///
-    /// `target` is valid for writes of 128 bytes (any alignment).
-    pub unsafe fn write_to(&self, target: *mut libc::sockaddr_storage) {
-        let bytes = self.as_bytes();
-        // SAFETY: at most 128 bytes, which the caller vouches for; `self` is
-        // borrowed, so it cannot overlap memory that others may write.
-        unsafe { target.cast::<u8>().copy_from(bytes.as_ptr(), bytes.len()) };
+    pub fn write_to(&self, target: &mut libc::sockaddr_storage) {
+        // SAFETY: an exclusive reference to 128 bytes; any bytes make a valid
+        // `sockaddr_storage`, which consists of integers.
+        let target = unsafe { &mut *(&raw mut *target).cast::<[u8; STORAGE_LEN]>() };
+        for (target, byte) in target.iter_mut().zip(self.as_bytes()) {
+            *target = *byte;
+        }
     }
 
     /// The port in network order, as `rdma_get_src_port(3)` returns it; for
@@ -261,7 +271,7 @@ impl SockAddr {
 
     /// The fields particular to an InfiniBand address; `None` for others.
     pub fn ib_fields(&self) -> Option<IbFields> {
-        (self.family() == AF_IB).then(|| IbFields {
+        (!self.is_ip()).then(|| IbFields {
             pkey: u16::from_be_bytes(self.take(IB_PKEY)),
             flow_label: u32::from_be_bytes(self.take(IB_FLOWINFO)),
             sid: u64::from_be_bytes(self.take(IB_SID)),

@@ -13,15 +13,16 @@
 //! [`QueryPath`], [`JoinMulticast`]). Command 13, `GET_OPTION`, was never
 //! implemented by any kernel and is left out.
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::mem::size_of;
 use std::os::fd::RawFd;
 
 use super::addr::{Gid, IP_STORAGE_LEN, STORAGE_LEN, SockAddr};
-use super::command::{Command, Reply, submit, submit_with_records};
-use super::plain::{Plain, slice_bytes, wire};
+use super::command::{Command, Reply, submit_with_records};
+use super::plain::{Plain, wire};
 use super::uverbs::{AhAttr, PathData, PathRecord, QpAttr};
 use crate::error::{Error, Result};
+use crate::verbs::bindings::{ibv_gid, ibv_sa_path_rec};
 
 /// Room for private data in commands and events, in bytes.
 pub const PRIVATE_DATA_LEN: usize = 256;
@@ -94,7 +95,8 @@ wire! {
 
     /// Reply to [`CreateId`], [`JoinMulticast`] and [`JoinIpMulticast`].
     pub struct IdReply: 4 {
-        id: u32 = 0,
+        /// Number of the new identifier or multicast membership; from 0.
+        pub id: u32 = 0,
     }
 
     /// Destroys an identifier; waits until kernel callbacks for it are done.
@@ -106,7 +108,9 @@ wire! {
 
     /// Reply to [`DestroyId`], [`LeaveMulticast`] and [`MigrateId`].
     pub struct EventsReported: 4 {
-        events_reported: u32 = 0,
+        /// How many events of the identifier or membership `GET_EVENT` has
+        /// handed out in its life (for [`MigrateId`]: on the old channel).
+        pub events_reported: u32 = 0,
     }
 
     /// Moves an identifier, with its queued events, to the channel of the
@@ -121,21 +125,15 @@ wire! {
 impl CreateId {
     /// `uid`: nonzero number that comes back in the identifier's events.
     /// `port_space`: `RDMA_PS_…`. `qp_type`: `IBV_QPT_…`; the kernel uses it
-    /// in port space IB and derives it from the port space otherwise.
-    pub fn new(uid: u64, port_space: u16, qp_type: u8) -> Self {
+    /// in port space IB and derives it from the port space otherwise. Numbers
+    /// too large for the command become 0, which the kernel refuses.
+    pub fn new(uid: u64, port_space: u32, qp_type: u32) -> Self {
         Self {
             uid,
-            port_space,
-            qp_type,
+            port_space: u16::try_from(port_space).unwrap_or(0),
+            qp_type: u8::try_from(qp_type).unwrap_or(0),
             ..Self::zeroed()
         }
-    }
-}
-
-impl IdReply {
-    /// Number of the new identifier or multicast membership; from 0.
-    pub fn id(&self) -> u32 {
-        self.id
     }
 }
 
@@ -148,14 +146,6 @@ impl DestroyId {
             id,
             ..Self::zeroed()
         }
-    }
-}
-
-impl EventsReported {
-    /// How many events of the identifier or membership `GET_EVENT` has handed
-    /// out in its life (for [`MigrateId`]: on the old channel).
-    pub fn events_reported(&self) -> u32 {
-        self.events_reported
     }
 }
 
@@ -342,7 +332,7 @@ wire! {
         num_paths: u32 = 192,
         port_num: u8 = 196,
         reserved: [u8; 3] = 197,
-        ibdev_index: u32 = 200,
+        ibdev_index: i32 = 200,
         reserved2: u32 = 204,
     }
 
@@ -356,7 +346,7 @@ wire! {
         dst_size: u16 = 14,
         src_addr: [u8; STORAGE_LEN] = 16,
         dst_addr: [u8; STORAGE_LEN] = 144,
-        ibdev_index: u32 = 272,
+        ibdev_index: i32 = 272,
         reserved2: u32 = 276,
     }
 
@@ -404,23 +394,20 @@ wire! {
     }
 }
 
-/// What replies hold in place of a device index that the kernel did not write.
-const NO_INDEX: u32 = u32::MAX;
-
-fn known_index(index: u32) -> Option<u32> {
-    (index != NO_INDEX).then_some(index)
-}
+/// Device index in replies of kernels that do not write it.
+const NO_INDEX: i32 = -1;
 
 impl RouteReply {
     /// GUID of the device in network order; 0 when the identifier is not bound
     /// to a device.
-    pub fn node_guid_be(&self) -> u64 {
+    pub fn node_guid(&self) -> u64 {
         self.node_guid_be
     }
 
-    /// The kernel's index of the device; `None` from kernels that do not tell.
-    pub fn ibdev_index(&self) -> Option<u32> {
-        known_index(self.ibdev_index)
+    /// The kernel's index of the device; −1 from kernels that do not tell, as
+    /// `ibv_get_device_index(3)`.
+    pub fn ibdev_index(&self) -> i32 {
+        self.ibdev_index
     }
 
     /// Port of the device, from 1; 0 when not bound to a device.
@@ -443,9 +430,37 @@ impl RouteReply {
         bounded(&self.paths, self.num_paths)
     }
 
-    /// The first path record, in which the kernel also reports the GIDs and
-    /// the partition key of an identifier whose route is not yet resolved.
-    pub fn first_path(&self) -> &PathRecord {
+    /// Local GID; known as soon as the identifier is bound to a device.
+    pub fn sgid(&self) -> ibv_gid {
+        ibv_gid {
+            raw: self.first_path().sgid(),
+        }
+    }
+
+    /// Remote GID; known as soon as the address is resolved.
+    pub fn dgid(&self) -> ibv_gid {
+        ibv_gid {
+            raw: self.first_path().dgid(),
+        }
+    }
+
+    /// Partition key in network order; known with the device.
+    pub fn pkey(&self) -> u16 {
+        self.first_path().pkey()
+    }
+
+    /// The path records of an identifier on Ethernet, equal to those that
+    /// [`QueryPath`] returns there.
+    pub fn ethernet_paths(&self) -> Vec<ibv_sa_path_rec> {
+        self.paths()
+            .iter()
+            .map(PathRecord::to_verbs_ethernet)
+            .collect()
+    }
+
+    /// The first path record, in which the kernel reports GIDs and partition
+    /// key before the route is resolved as well.
+    fn first_path(&self) -> &PathRecord {
         let [first, _] = &self.paths;
         first
     }
@@ -463,13 +478,14 @@ impl Reply for RouteReply {
 impl AddrReply {
     /// GUID of the device in network order; 0 when the identifier is not bound
     /// to a device.
-    pub fn node_guid_be(&self) -> u64 {
+    pub fn node_guid(&self) -> u64 {
         self.node_guid_be
     }
 
-    /// The kernel's index of the device; `None` from kernels that do not tell.
-    pub fn ibdev_index(&self) -> Option<u32> {
-        known_index(self.ibdev_index)
+    /// The kernel's index of the device; −1 from kernels that do not tell, as
+    /// `ibv_get_device_index(3)`.
+    pub fn ibdev_index(&self) -> i32 {
+        self.ibdev_index
     }
 
     /// Port of the device, from 1; 0 when not bound to a device.
@@ -478,7 +494,7 @@ impl AddrReply {
     }
 
     /// Partition key in network order.
-    pub fn pkey_be(&self) -> u16 {
+    pub fn pkey(&self) -> u16 {
         self.pkey_be
     }
 
@@ -504,19 +520,22 @@ impl Reply for AddrReply {
 }
 
 impl GidReply {
-    /// Local GID; `None` when the reply does not hold an InfiniBand address.
-    pub fn sgid(&self) -> Option<Gid> {
-        self.addrs.src().and_then(ib_gid)
+    /// Local GID; zero when the reply does not hold an InfiniBand address.
+    pub fn sgid(&self) -> ibv_gid {
+        gid_of(self.addrs.src())
     }
 
-    /// Remote GID; `None` when the reply does not hold an InfiniBand address.
-    pub fn dgid(&self) -> Option<Gid> {
-        self.addrs.dst().and_then(ib_gid)
+    /// Remote GID; zero when the reply does not hold an InfiniBand address.
+    pub fn dgid(&self) -> ibv_gid {
+        gid_of(self.addrs.dst())
     }
 }
 
-fn ib_gid(addr: SockAddr) -> Option<Gid> {
-    addr.ib_fields().map(|_| addr.gid())
+fn gid_of(addr: Option<SockAddr>) -> ibv_gid {
+    let gid = addr.filter(|addr| !addr.is_ip()).map(|addr| addr.gid());
+    ibv_gid {
+        raw: gid.unwrap_or_default(),
+    }
 }
 
 impl Reply for GidReply {
@@ -532,6 +551,11 @@ impl PathReply {
     /// resolved.
     pub fn records(&self) -> &[PathData] {
         bounded(&self.records, self.num_paths)
+    }
+
+    /// The path records as libibverbs knows them.
+    pub fn to_verbs(&self) -> Vec<ibv_sa_path_rec> {
+        self.records().iter().map(PathData::to_verbs).collect()
     }
 }
 
@@ -607,8 +631,7 @@ wire! {
         pub qp_num: u32 = 0,
         /// Queue key.
         pub qkey: u32 = 4,
-        /// How to reach the queue pair.
-        pub ah_attr: AhAttr = 8,
+        ah_attr: AhAttr = 8,
         private_data: [u8; PRIVATE_DATA_LEN] = 40,
         private_data_len: u8 = 296,
         reserved: [u8; 7] = 297,
@@ -688,13 +711,17 @@ fn put_private_data(
 }
 
 impl Default for ConnParam {
-    /// All zero: no private data, not valid.
     fn default() -> Self {
-        Self::zeroed()
+        Self::new()
     }
 }
 
 impl ConnParam {
+    /// All zero: no private data, not valid.
+    pub fn new() -> Self {
+        Self::zeroed()
+    }
+
     /// The private data; at most 255 bytes.
     pub fn private_data(&self) -> &[u8] {
         bounded(&self.private_data, self.private_data_len.into())
@@ -714,6 +741,11 @@ impl ConnParam {
 }
 
 impl UdParam {
+    /// How to reach the queue pair.
+    pub fn ah_attr(&self) -> &AhAttr {
+        &self.ah_attr
+    }
+
     /// The private data; at most 255 bytes.
     pub fn private_data(&self) -> &[u8] {
         bounded(&self.private_data, self.private_data_len.into())
@@ -765,9 +797,9 @@ impl Accept {
         }
     }
 
-    /// Establishes the accepted connection of the identifier `id`, on the
-    /// active side.
-    pub fn establish(id: u32) -> Self {
+    /// Tells that the connection of the identifier `id`, which the peer has
+    /// accepted, is established; for the active side.
+    pub fn established(id: u32) -> Self {
         Self {
             id,
             ..Self::zeroed()
@@ -776,13 +808,13 @@ impl Accept {
 }
 
 impl Reject {
-    /// Rejects with `reason`: 0 stands for 28, the application's own refusal;
-    /// 35 for an ECE option that is not supported.
+    /// Rejects the identifier `id`. `reason` 0 stands for 28, the
+    /// application's own refusal; 35 is an ECE option that is not supported.
     ///
     /// # Errors
     ///
     /// `EINVAL` for more than 255 bytes of private data.
-    pub fn new(id: u32, reason: u8, private_data: &[u8]) -> Result<Self> {
+    pub fn new(id: u32, private_data: &[u8], reason: u8) -> Result<Self> {
         let mut command = Self {
             id,
             reason,
@@ -985,7 +1017,7 @@ impl JoinMulticast {
 }
 
 impl LeaveMulticast {
-    /// Ends the membership `multicast_id`, as [`IdReply::id`] named it.
+    /// Ends the membership `multicast_id`, as [`IdReply`] named it.
     pub fn new(multicast_id: u32) -> Self {
         Self {
             id: multicast_id,
@@ -997,8 +1029,8 @@ impl LeaveMulticast {
 // Options and services ---------------------------------------------------
 
 wire! {
-    /// Sets an option; the value is read from an address.
-    struct SetOption: 24 {
+    /// Sets an option; the kernel reads the value from the program's memory.
+    pub struct SetOption: 24 {
         optval: u64 = 0,
         id: u32 = 8,
         level: u32 = 12,
@@ -1017,57 +1049,24 @@ wire! {
     }
 }
 
-/// Sets the option `optname` of `level` (`RDMA_OPTION_…`) of the identifier
-/// `id` to `value`.
-///
-/// # Errors
-///
-/// As [`super::submit`]. `EINVAL` for a wrong length or state, `ENOSYS` for an
-/// option that the kernel does not know.
-pub fn set_option(fd: RawFd, id: u32, level: u32, optname: u32, value: &[u8]) -> Result<()> {
-    let len = u32::try_from(value.len()).map_err(|_| Error::invalid(SetOption::STEP))?;
-    // SAFETY: the borrowed slice is readable and constant during the call.
-    unsafe { set_option_raw(fd, id, level, optname, value.as_ptr().cast(), len) }
-}
-
-/// As [`set_option`], with a value of `len` bytes at an address of a C
-/// program's. An address that cannot be read fails with `EFAULT`.
-///
-/// # Safety
-///
-/// Nobody writes to the `len` bytes at `value`, if they exist, during the call.
-pub unsafe fn set_option_raw(
-    fd: RawFd,
-    id: u32,
-    level: u32,
-    optname: u32,
-    value: *const c_void,
-    len: u32,
-) -> Result<()> {
-    let optval = value.expose_provenance() as u64;
-    submit(
-        fd,
-        SetOption {
-            optval,
+impl SetOption {
+    /// Sets the option `name` of `level` (`RDMA_OPTION_…`) of the identifier
+    /// `id` to the `len` bytes at `value`. The kernel answers an address that
+    /// cannot be read with `EFAULT`.
+    ///
+    /// # Safety
+    ///
+    /// Nobody writes to those of the bytes that exist until the command has
+    /// been submitted or dropped.
+    pub unsafe fn new(id: u32, level: c_int, name: c_int, value: *const c_void, len: u32) -> Self {
+        Self {
+            optval: value.expose_provenance() as u64,
             id,
-            level,
-            optname,
+            level: level as u32,
+            optname: name as u32,
             optlen: len,
-        },
-    )
-}
-
-/// Makes `records` the path of the identifier `id` (option `IB_PATH`), instead
-/// of [`ResolveRoute`]; the kernel reports it as a resolved route.
-///
-/// # Errors
-///
-/// As [`set_option`]. The kernel wants a record with the flags of a primary,
-/// bidirectional GMP path.
-pub fn set_ib_path(fd: RawFd, id: u32, records: &[PathData]) -> Result<()> {
-    const LEVEL_IB: u32 = 1;
-    const IB_PATH: u32 = 1;
-    set_option(fd, id, LEVEL_IB, IB_PATH, slice_bytes(records))
+        }
+    }
 }
 
 impl ResolveIbService {

@@ -206,7 +206,7 @@ impl PathRecord {
     }
 
     /// Partition key in network order.
-    pub fn pkey_be(&self) -> u16 {
+    pub fn pkey(&self) -> u16 {
         self.pkey_be
     }
 
@@ -235,7 +235,29 @@ impl PathRecord {
             preference: self.preference,
         }
     }
+
+    /// The record as [`PathData::to_verbs`] gives it, for a path on Ethernet:
+    /// there the kernel tells the same in both forms, but for the fields that
+    /// the conversion of the other form sets itself.
+    pub fn to_verbs_ethernet(&self) -> ibv_sa_path_rec {
+        ibv_sa_path_rec {
+            numb_path: ONE_PATH,
+            mtu_selector: EXACTLY,
+            rate_selector: EXACTLY,
+            packet_life_time_selector: EXACTLY,
+            preference: COMPLETE_PATH,
+            ..self.to_verbs()
+        }
+    }
 }
+
+/// "Exactly this value": selector of MTU, rate and life time.
+const EXACTLY: u8 = 2;
+/// Number of paths that a record describes.
+const ONE_PATH: u8 = 1;
+/// Flags of the records that the kernel reports: a primary path in both
+/// directions, also for management.
+const COMPLETE_PATH: u8 = 0x2B;
 
 impl PathData {
     /// Local GID.
@@ -251,7 +273,6 @@ impl PathData {
     /// The record as libibverbs knows it. Every value is exact (selector 2),
     /// one path is meant, and the flags take the place of the preference.
     pub fn to_verbs(&self) -> ibv_sa_path_rec {
-        const EXACTLY: u8 = 2;
         // Selector above, value in the low five bits.
         let value = |selected: u8| selected & 0x1F;
         let flow_and_hops = u32::from_be(self.flow_label_hop_limit_be);
@@ -265,7 +286,7 @@ impl PathData {
             hop_limit: flow_and_hops as u8,
             traffic_class: self.traffic_class,
             reversible: i32::from(self.reversible_numb_path >> 7),
-            numb_path: 1,
+            numb_path: ONE_PATH,
             pkey: self.pkey_be,
             sl: (u16::from_be(self.qos_class_sl_be) & 0xF) as u8,
             mtu_selector: EXACTLY,
