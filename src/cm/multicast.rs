@@ -1,0 +1,381 @@
+//! Multicast groups that identifiers have joined.
+//!
+//! The kernel reports on a membership under a number (`uid`) of the
+//! membership's own and counts its events separately from the identifier's.
+//! Queue pairs are attached to a group when the kernel reports that the join
+//! is done, and detached when the group is left or the queue pair destroyed.
+
+use std::ffi::c_void;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+
+use crate::abi::{
+    RDMA_CM_JOIN_MC_ATTR_ADDRESS, RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS, RDMA_CM_JOIN_MC_ATTR_RESERVED,
+    RDMA_MC_JOIN_FLAG_FULLMEMBER, RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER, rdma_cm_join_mc_attr_ex,
+    rdma_ud_param,
+};
+use crate::error::{Error, Result};
+use crate::kernel::addr::SockAddr;
+use crate::kernel::command::submit;
+use crate::kernel::ucma::{JoinMulticast, LeaveMulticast};
+use crate::verbs::bindings::{ibv_attach_mcast, ibv_detach_mcast, ibv_gid};
+
+use super::accounting::Accounting;
+use super::id::Id;
+use super::registry::Registry;
+use super::{event, sync};
+
+/// Every living membership by its number.
+static BY_UID: Registry<Weak<Membership>> = Registry::new();
+/// The next membership's number: odd, so that it is no identifier's, whose
+/// number is an aligned address.
+static NEXT_UID: AtomicU64 = AtomicU64::new(1);
+
+/// What a member of a group does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Sends and receives.
+    FullMember,
+    /// Sends only; its queue pair is not attached to the group.
+    SendOnly,
+}
+
+impl Role {
+    /// The role that the `join_flags` of a program stand for, if any.
+    fn from_flags(flags: u32) -> Option<Self> {
+        match flags {
+            RDMA_MC_JOIN_FLAG_FULLMEMBER => Some(Self::FullMember),
+            RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER => Some(Self::SendOnly),
+            _ => None,
+        }
+    }
+
+    /// The role as the kernel's `join_flags`.
+    fn to_flags(self) -> u16 {
+        let flags = match self {
+            Self::FullMember => RDMA_MC_JOIN_FLAG_FULLMEMBER,
+            Self::SendOnly => RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER,
+        };
+        flags as u16
+    }
+}
+
+/// A multicast group that an identifier has joined or is joining.
+pub struct Membership {
+    uid: u64,
+    id: Weak<Id>,
+    addr: SockAddr,
+    role: Role,
+    context: *mut c_void,
+    accounting: Accounting,
+    progress: Mutex<Progress>,
+    settled: Condvar,
+    attachment: Mutex<Option<Attachment>>,
+}
+
+// SAFETY: the context is the program's, passed on and never dereferenced; all
+// else is `Send` and `Sync`.
+unsafe impl Send for Membership {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Membership {}
+
+/// What is known of the kernel's membership.
+#[derive(Clone, Copy)]
+enum Progress {
+    /// The join command has not returned.
+    Joining,
+    /// The kernel's number for the membership.
+    Joined(u32),
+    /// The join command failed.
+    Failed,
+}
+
+/// The group that the identifier's queue pair is attached to.
+#[derive(Clone, Copy)]
+struct Attachment {
+    gid: ibv_gid,
+    lid: u16,
+}
+
+impl Membership {
+    fn new(id: &Arc<Id>, addr: &SockAddr, role: Role, context: *mut c_void) -> Arc<Self> {
+        let membership = Arc::new(Self {
+            uid: NEXT_UID.fetch_add(2, Ordering::Relaxed),
+            id: Arc::downgrade(id),
+            addr: *addr,
+            role,
+            context,
+            accounting: Accounting::new(),
+            progress: Mutex::new(Progress::Joining),
+            settled: Condvar::new(),
+            attachment: Mutex::new(None),
+        });
+        BY_UID.insert(membership.uid, Arc::downgrade(&membership));
+        membership
+    }
+
+    /// The living membership with this number.
+    pub fn by_uid(uid: u64) -> Option<Arc<Self>> {
+        BY_UID.get(uid)?.upgrade()
+    }
+
+    /// The identifier that joined, if it is still there.
+    pub fn id(&self) -> Option<Arc<Id>> {
+        self.id.upgrade()
+    }
+
+    /// Acknowledgements of this membership's events.
+    pub fn accounting(&self) -> &Accounting {
+        &self.accounting
+    }
+
+    /// The program's own value, given when joining.
+    pub fn context(&self) -> *mut c_void {
+        self.context
+    }
+
+    fn settle(&self, progress: Progress) {
+        *locked(&self.progress) = progress;
+        self.settled.notify_all();
+    }
+
+    /// The kernel's number; waits for a join command that another thread has
+    /// under way, which does not block long.
+    fn handle(&self) -> Option<u32> {
+        let mut progress = locked(&self.progress);
+        loop {
+            match *progress {
+                Progress::Joining => {
+                    progress = self
+                        .settled
+                        .wait(progress)
+                        .unwrap_or_else(PoisonError::into_inner);
+                }
+                Progress::Joined(handle) => return Some(handle),
+                Progress::Failed => return None,
+            }
+        }
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        BY_UID.remove(self.uid);
+    }
+}
+
+impl fmt::Display for Membership {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "group {}", self.addr)
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Joins the group that the attributes of `rdma_join_multicast_ex(3)` name;
+/// see [`join`].
+///
+/// # Errors
+/// `ENOTSUP` for attributes that this library does not know, `EINVAL` if
+/// address or flags are missing or wrong; else as for [`join`].
+///
+/// # Safety
+/// `attr` is null or valid. Its address, if announced in `comp_mask`, is null
+/// or points to a socket address as long as its family says.
+pub unsafe fn join_ex(
+    id: &Arc<Id>,
+    attr: *const rdma_cm_join_mc_attr_ex,
+    context: *mut c_void,
+) -> Result<()> {
+    // SAFETY: the caller vouches for the pointer.
+    let attr = unsafe { attr.as_ref() }.ok_or(Error::invalid("join: no attributes"))?;
+    let role = check_attr(attr.comp_mask, attr.join_flags)?;
+    // SAFETY: the caller vouches for the pointer.
+    let addr = unsafe { SockAddr::from_ptr(attr.addr) }
+        .ok_or(Error::invalid("join: address of no known family"))?;
+    join(id, &addr, role, context)
+}
+
+fn check_attr(comp_mask: u32, join_flags: u32) -> Result<Role> {
+    if comp_mask >= RDMA_CM_JOIN_MC_ATTR_RESERVED {
+        return Err(Error::new(libc::ENOTSUP, "join: unknown attributes"));
+    }
+    if comp_mask & RDMA_CM_JOIN_MC_ATTR_ADDRESS == 0 {
+        return Err(Error::invalid("join: no address"));
+    }
+    if comp_mask & RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS == 0 {
+        return Err(Error::invalid("join: no flags"));
+    }
+    Role::from_flags(join_flags).ok_or(Error::invalid("join: unknown flags"))
+}
+
+/// Joins a group. Ends with `MULTICAST_JOIN` or `MULTICAST_ERROR`, whose
+/// private data is `context`.
+///
+/// # Errors
+/// What the kernel says: `EINVAL` for an identifier that is not bound to a
+/// device or not for datagrams, and for the wildcard address; in synchronous
+/// mode also the event's errno.
+pub fn join(id: &Arc<Id>, addr: &SockAddr, role: Role, context: *mut c_void) -> Result<()> {
+    let membership = Membership::new(id, addr, role, context);
+    // The event may overtake the return of the command.
+    id.state().memberships.insert(0, Arc::clone(&membership));
+    let command = JoinMulticast::new(id.handle(), membership.uid, addr, role.to_flags());
+    match id.descriptor().and_then(|fd| submit(fd, command)) {
+        Ok(reply) => membership.settle(Progress::Joined(reply.id())),
+        Err(error) => {
+            membership.settle(Progress::Failed);
+            unlink(id, &membership);
+            log::error!("{id}: {membership}: {error}");
+            return Err(error);
+        }
+    }
+    log::debug!("{id}: joins {membership}, {role:?}");
+    sync::complete(id)
+}
+
+/// Takes a membership off the identifier's list; `false` if it was not there.
+fn unlink(id: &Id, membership: &Arc<Membership>) -> bool {
+    let mut state = id.state();
+    let place = state
+        .memberships
+        .iter()
+        .position(|other| Arc::ptr_eq(other, membership));
+    match place {
+        Some(place) => {
+            state.memberships.remove(place);
+            true
+        }
+        None => false,
+    }
+}
+
+/// Takes the newest membership of a group off the identifier's list.
+fn unlink_newest(id: &Id, addr: &SockAddr) -> Option<Arc<Membership>> {
+    let mut state = id.state();
+    let place = state
+        .memberships
+        .iter()
+        .position(|membership| membership.addr.same_host(addr))?;
+    Some(state.memberships.remove(place))
+}
+
+/// Leaves the group that was joined last with this address. Blocks until all
+/// events of the membership are acknowledged.
+///
+/// # Errors
+/// `EADDRNOTAVAIL` if the group was not joined; else what the kernel says,
+/// and then the identifier remains a member.
+pub fn leave(id: &Arc<Id>, addr: &SockAddr) -> Result<()> {
+    let not_joined = Error::new(libc::EADDRNOTAVAIL, "leave a group that was not joined");
+    let membership = {
+        let _guard = id.lock_qp();
+        let membership = unlink_newest(id, addr).ok_or(not_joined)?;
+        detach(id, &membership);
+        membership
+    };
+    let handle = membership.handle().ok_or(not_joined)?;
+    let reply = id
+        .descriptor()
+        .and_then(|fd| submit(fd, LeaveMulticast::new(handle)))
+        .inspect_err(|error| {
+            log::error!("{id}: {membership}: {error}");
+            id.state().memberships.insert(0, Arc::clone(&membership));
+        })?;
+    let reported = reply.events_reported();
+    membership.accounting.wait_for(reported, |missing, last| {
+        log::warn!(
+            "{id}: leaving {membership} waits for {missing} of {reported} events to be \
+             acknowledged, the last was {}",
+            event::name(last)
+        );
+    });
+    log::debug!("{id}: left {membership}");
+    Ok(())
+}
+
+/// The kernel reports that the join is done: attaches the identifier's queue
+/// pair, unless it only sends or the group was left meanwhile.
+///
+/// # Errors
+/// What libibverbs says; the identifier is a member nevertheless.
+pub(super) fn joined(membership: &Arc<Membership>, id: &Id, ud: &rdma_ud_param) -> Result<()> {
+    log::debug!("{id}: joined {membership}");
+    if membership.role == Role::SendOnly {
+        return Ok(());
+    }
+    let attachment = Attachment {
+        gid: ud.ah_attr.grh.dgid,
+        lid: ud.ah_attr.dlid,
+    };
+    let _guard = id.lock_qp();
+    let member = id
+        .state()
+        .memberships
+        .iter()
+        .any(|other| Arc::ptr_eq(other, membership));
+    let qp = id.qp();
+    if qp.is_null() || !member {
+        return Ok(());
+    }
+    // SAFETY: the lock keeps the library from destroying the queue pair.
+    let status = unsafe { ibv_attach_mcast(qp, &attachment.gid, attachment.lid) };
+    if status != 0 {
+        return Err(Error::new(status, "attach the queue pair to a group"));
+    }
+    *locked(&membership.attachment) = Some(attachment);
+    Ok(())
+}
+
+/// Detaches the identifier's queue pair from all groups, before it is
+/// destroyed. The caller holds [`Id::lock_qp`].
+pub(super) fn detach_all(id: &Id) {
+    let memberships = id.state().memberships.clone();
+    for membership in memberships {
+        detach(id, &membership);
+    }
+}
+
+/// Detaches the identifier's queue pair from a group, if the library attached
+/// it. The caller holds [`Id::lock_qp`].
+fn detach(id: &Id, membership: &Membership) {
+    let Some(attachment) = locked(&membership.attachment).take() else {
+        return;
+    };
+    let qp = id.qp();
+    if qp.is_null() {
+        return;
+    }
+    // SAFETY: the lock keeps the library from destroying the queue pair.
+    let status = unsafe { ibv_detach_mcast(qp, &attachment.gid, attachment.lid) };
+    if status != 0 {
+        let error = Error::new(status, "detach the queue pair");
+        log::warn!("{id}: {membership}: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn errno(comp_mask: u32, join_flags: u32) -> Option<i32> {
+        check_attr(comp_mask, join_flags)
+            .err()
+            .map(|error| error.errno())
+    }
+
+    #[test]
+    fn attributes_are_checked_in_the_documented_order() {
+        assert_eq!(errno(4, 9), Some(libc::ENOTSUP));
+        assert_eq!(errno(7, 0), Some(libc::ENOTSUP));
+        assert_eq!(errno(0, 0), Some(libc::EINVAL));
+        assert_eq!(errno(1, 0), Some(libc::EINVAL));
+        assert_eq!(errno(2, 0), Some(libc::EINVAL));
+        assert_eq!(errno(3, 2), Some(libc::EINVAL));
+        assert_eq!(check_attr(3, 0), Ok(Role::FullMember));
+        assert_eq!(check_attr(3, 1), Ok(Role::SendOnly));
+    }
+}

@@ -1,0 +1,240 @@
+//! Queue pairs of identifiers: creation with all that the program left out,
+//! and destruction.
+//!
+//! Which states a queue pair passes through is said in
+//! [`super::transition`], the completion queues are made in [`super::cq`].
+
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::verbs::bindings::{
+    IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_XRCD, IBV_QPT_XRC_RECV, ibv_cq, ibv_destroy_qp, ibv_pd,
+    ibv_qp, ibv_qp_init_attr, ibv_qp_init_attr_ex,
+};
+use crate::verbs::dispatch;
+
+use super::cq::{self, Side};
+use super::endpoint::EndpointAttr;
+use super::id::Id;
+use super::{ece, multicast, transition};
+
+const NO_ATTRIBUTES: &str = "create a queue pair without attributes";
+
+/// Creates the identifier's queue pair and moves it to INIT (datagrams: to
+/// RTS).
+///
+/// Missing in `attr` and supplied here: the protection domain (the
+/// identifier's), completion queues (new ones for queues that are not empty),
+/// the shared receive queue (the identifier's) and the XRC domain. `attr`
+/// afterwards says what was used and granted; after a failure it does not
+/// point to completion queues of the failed call.
+///
+/// # Errors
+/// `EINVAL` if there is a queue pair already, the identifier is not bound to
+/// a device, the protection domain is another device's, or a completion queue
+/// differs from the identifier's; else what the kernel or libibverbs says.
+/// The identifier is then as before.
+///
+/// # Safety
+/// `attr` is null or points to attributes in which every pointer that
+/// `comp_mask` or the basic members name is null or points to a living object.
+pub unsafe fn create_ex(id: &Arc<Id>, attr: *mut ibv_qp_init_attr_ex) -> Result<()> {
+    // SAFETY: the caller vouches for the pointer.
+    let attr = unsafe { attr.as_mut() }.ok_or(Error::invalid(NO_ATTRIBUTES))?;
+    let _guard = id.lock_qp();
+    // SAFETY: the caller vouches for the pointers.
+    let result = unsafe { create_locked(id, attr) };
+    result.inspect_err(|error| log::error!("{id}: {error}"))
+}
+
+/// Like [`create_ex`] for the basic attributes and a protection domain that may
+/// be null. The attributes are copied back on failure as well.
+///
+/// # Errors
+/// As for [`create_ex`].
+///
+/// # Safety
+/// `attr` is null or points to attributes; `pd` and every pointer in them is
+/// null or points to a living object.
+pub unsafe fn create(
+    id: &Arc<Id>,
+    pd: *mut ibv_pd,
+    attr: *mut ibv_qp_init_attr,
+) -> Result<()> {
+    // SAFETY: the caller vouches for the pointer.
+    let attr = unsafe { attr.as_mut() }.ok_or(Error::invalid(NO_ATTRIBUTES))?;
+    // SAFETY: plain numbers and pointers, for which zero is valid.
+    let mut extended: ibv_qp_init_attr_ex = unsafe { MaybeUninit::zeroed().assume_init() };
+    extended.qp_context = attr.qp_context;
+    extended.send_cq = attr.send_cq;
+    extended.recv_cq = attr.recv_cq;
+    extended.srq = attr.srq;
+    extended.cap = attr.cap;
+    extended.qp_type = attr.qp_type;
+    extended.sq_sig_all = attr.sq_sig_all;
+    if !pd.is_null() {
+        extended.comp_mask = IBV_QP_INIT_ATTR_PD;
+        extended.pd = pd;
+    }
+    // SAFETY: the caller vouches for the pointers.
+    let result = unsafe { create_ex(id, &mut extended) };
+    attr.send_cq = extended.send_cq;
+    attr.recv_cq = extended.recv_cq;
+    attr.srq = extended.srq;
+    attr.cap = extended.cap;
+    result
+}
+
+/// Creates the queue pair of a connection request that arrived at an
+/// endpoint, with the attributes stored there.
+///
+/// # Errors
+/// As for [`create`].
+pub fn create_for_endpoint(id: &Arc<Id>, pd: *mut ibv_pd, mut attr: EndpointAttr) -> Result<()> {
+    // SAFETY: the program gave the attributes to rdma_create_ep(3), which
+    // obliges it to keep what they point to while the endpoint lives.
+    unsafe { create(id, pd, attr.basic_mut()) }
+}
+
+unsafe fn create_locked(id: &Arc<Id>, attr: &mut ibv_qp_init_attr_ex) -> Result<()> {
+    if !id.qp().is_null() {
+        return Err(Error::invalid("create a second queue pair"));
+    }
+    // SAFETY: the caller vouches for the pointers.
+    unsafe { choose_domains(id, attr) }?;
+    let given = (attr.send_cq, attr.recv_cq);
+    // SAFETY: as above.
+    let result = unsafe { create_with_queues(id, attr) };
+    if result.is_err() {
+        (attr.send_cq, attr.recv_cq) = given;
+    }
+    result
+}
+
+/// Supplies protection and XRC domain and checks that they fit.
+unsafe fn choose_domains(id: &Id, attr: &mut ibv_qp_init_attr_ex) -> Result<()> {
+    let device = id
+        .require_device()
+        .map_err(|_| Error::invalid("create a queue pair on an unbound identifier"))?;
+    if attr.comp_mask & IBV_QP_INIT_ATTR_PD == 0 || attr.pd.is_null() {
+        attr.pd = id.pd();
+        attr.comp_mask |= IBV_QP_INIT_ATTR_PD;
+    }
+    // SAFETY: null is checked; else alive, as the caller vouches or as the
+    // identifier's device guarantees.
+    if attr.pd.is_null() || unsafe { (*attr.pd).context } != id.verbs() {
+        return Err(Error::invalid(
+            "create a queue pair in a protection domain of another device",
+        ));
+    }
+    if attr.qp_type == IBV_QPT_XRC_RECV && attr.comp_mask & IBV_QP_INIT_ATTR_XRCD == 0 {
+        attr.xrcd = device.xrcd()?;
+        attr.comp_mask |= IBV_QP_INIT_ATTR_XRCD;
+    }
+    Ok(())
+}
+
+unsafe fn create_with_queues(id: &Arc<Id>, attr: &mut ibv_qp_init_attr_ex) -> Result<()> {
+    for (side, given) in [(Side::Recv, attr.recv_cq), (Side::Send, attr.send_cq)] {
+        let own = cq::of(id, side);
+        if !given.is_null() && !own.is_null() && given != own {
+            return Err(Error::invalid(
+                "create a queue pair with another completion queue than the identifier's",
+            ));
+        }
+    }
+    let made_recv = supply_queue(id, Side::Recv, &mut attr.recv_cq, attr.cap.max_recv_wr)?;
+    let undo_recv = || {
+        if made_recv {
+            cq::destroy(id, Side::Recv);
+        }
+    };
+    let made_send = supply_queue(id, Side::Send, &mut attr.send_cq, attr.cap.max_send_wr)
+        .inspect_err(|_| undo_recv())?;
+    if attr.srq.is_null() {
+        attr.srq = id.srq();
+    }
+    // SAFETY: the caller vouches for the pointers; the rest was supplied.
+    unsafe { create_and_move(id, attr) }.inspect_err(|_| {
+        if made_send {
+            cq::destroy(id, Side::Send);
+        }
+        undo_recv();
+    })
+}
+
+/// Puts the identifier's completion queue where the program gave none, and
+/// makes it if need be. Returns whether it was made.
+fn supply_queue(id: &Id, side: Side, given: &mut *mut ibv_cq, entries: u32) -> Result<bool> {
+    if !given.is_null() {
+        return Ok(false);
+    }
+    let make = cq::of(id, side).is_null() && entries > 0;
+    if make {
+        cq::create(id, side, entries)?;
+    }
+    *given = cq::of(id, side);
+    Ok(make)
+}
+
+unsafe fn create_and_move(id: &Arc<Id>, attr: &mut ibv_qp_init_attr_ex) -> Result<()> {
+    // SAFETY: the identifier's device keeps the context open; the caller
+    // vouches for the attributes.
+    let qp = unsafe { dispatch::create_qp_ex(id.verbs(), attr) };
+    if qp.is_null() {
+        return Err(Error::last_os("create a queue pair"));
+    }
+    if let Err(error) = prepare(id, qp) {
+        // SAFETY: just created, and nobody else knows it.
+        let status = unsafe { ibv_destroy_qp(qp) };
+        if status != 0 {
+            let leftover = Error::new(status, "destroy the queue pair of a failed creation");
+            log::error!("{id}: {leftover}");
+        }
+        return Err(error);
+    }
+    id.set_pd(attr.pd);
+    id.set_qp(qp);
+    // SAFETY: just created.
+    let number = unsafe { (*qp).qp_num };
+    log::debug!("{id}: QP {number:#x} created, type {}", attr.qp_type);
+    Ok(())
+}
+
+fn prepare(id: &Id, qp: *mut ibv_qp) -> Result<()> {
+    ece::after_create(id, qp)?;
+    transition::initialise(id, qp)?;
+    ece::refresh_passive(id, qp)
+}
+
+/// Destroys the identifier's queue pair and the completion queues that the
+/// library made for it. Nothing to do without one.
+///
+/// If libibverbs cannot destroy the queue pair, it stays with the identifier,
+/// and the log says why.
+pub fn destroy(id: &Id) {
+    let _guard = id.lock_qp();
+    let qp = id.qp();
+    if qp.is_null() {
+        return;
+    }
+    // The kernel refuses to destroy a queue pair that is attached to a group.
+    multicast::detach_all(id);
+    // SAFETY: the program gave the queue pair to the identifier, and the lock
+    // keeps the library from using it.
+    let (qp_type, status) = unsafe { ((*qp).qp_type, ibv_destroy_qp(qp)) };
+    if status != 0 {
+        let error = Error::new(status, "destroy a queue pair");
+        log::error!("{id}: {error}");
+        return;
+    }
+    id.set_qp(ptr::null_mut());
+    id.state().qp_initialised = false;
+    log::debug!("{id}: QP destroyed");
+    // An XRC shared receive queue uses the completion queue as well.
+    if qp_type != IBV_QPT_XRC_RECV || id.srq().is_null() {
+        cq::destroy_both(id);
+    }
+}
