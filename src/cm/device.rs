@@ -243,7 +243,11 @@ fn resync() -> Result<()> {
         })
         .collect();
     let empty = merged.is_empty();
-    log::debug!("devices: {} known before, {} now", known.len(), merged.len());
+    log::debug!(
+        "devices: {} known before, {} now",
+        known.len(),
+        merged.len()
+    );
     *DEVICES.write().unwrap_or_else(PoisonError::into_inner) = merged;
     // The last reference to a vanished device may go here, outside the lock,
     // since closing it enters the kernel.
@@ -594,10 +598,7 @@ mod tests {
     #[test]
     fn without_indices_the_guid_sorts() {
         let fresh = [key(1, 0x0100, -1), key(2, 0x0001, -1)];
-        assert_eq!(
-            reconcile(&[], &fresh),
-            [Source::Fresh(1), Source::Fresh(0)]
-        );
+        assert_eq!(reconcile(&[], &fresh), [Source::Fresh(1), Source::Fresh(0)]);
     }
 
     #[test]

@@ -53,8 +53,9 @@ pub unsafe fn create(
     attr: *mut ibv_qp_init_attr,
 ) -> Result<Arc<Id>> {
     // SAFETY: the caller vouches for the pointer.
-    let rai = unsafe { rai.as_ref() }
-        .ok_or(Error::invalid("make an endpoint without address information"))?;
+    let rai = unsafe { rai.as_ref() }.ok_or(Error::invalid(
+        "make an endpoint without address information",
+    ))?;
     let id = Id::create_synchronous(
         ptr::null_mut(),
         rai.ai_port_space.cast_unsigned(),
@@ -192,10 +193,7 @@ mod tests {
             unsafe { read_addr(addr.as_ptr(), length) }
         };
         assert_eq!(read(16).ok().flatten(), Some(addr));
-        assert_eq!(
-            read(15).map_err(|error| error.errno()),
-            Err(libc::EINVAL)
-        );
+        assert_eq!(read(15).map_err(|error| error.errno()), Err(libc::EINVAL));
         assert_eq!(read(0), Ok(None));
     }
 }

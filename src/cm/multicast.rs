@@ -225,7 +225,7 @@ pub fn join(id: &Arc<Id>, addr: &SockAddr, role: Role, context: *mut c_void) -> 
     id.state().memberships.insert(0, Arc::clone(&membership));
     let command = JoinMulticast::new(id.handle(), membership.uid, addr, role.to_flags());
     match id.descriptor().and_then(|fd| submit(fd, command)) {
-        Ok(reply) => membership.settle(Progress::Joined(reply.id())),
+        Ok(reply) => membership.settle(Progress::Joined(reply.id)),
         Err(error) => {
             membership.settle(Progress::Failed);
             unlink(id, &membership);
@@ -285,7 +285,7 @@ pub fn leave(id: &Arc<Id>, addr: &SockAddr) -> Result<()> {
             log::error!("{id}: {membership}: {error}");
             id.state().memberships.insert(0, Arc::clone(&membership));
         })?;
-    let reported = reply.events_reported();
+    let reported = reply.events_reported;
     membership.accounting.wait_for(reported, |missing, last| {
         log::warn!(
             "{id}: leaving {membership} waits for {missing} of {reported} events to be \

@@ -2,9 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use crate::abi::{
-    RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT,
-};
+use crate::abi::{RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT};
 use crate::error::Result;
 use crate::kernel::command::submit;
 use crate::kernel::plain::slice_bytes;
@@ -20,13 +18,7 @@ use super::transition;
 /// # Errors
 /// `ENOSYS` for an unknown level or name, `EINVAL` for a wrong length or
 /// state, `EFAULT` if `value` cannot be read.
-pub fn set(
-    id: &Id,
-    level: c_int,
-    name: c_int,
-    value: *const c_void,
-    length: usize,
-) -> Result<()> {
+pub fn set(id: &Id, level: c_int, name: c_int, value: *const c_void, length: usize) -> Result<()> {
     // The kernel's length has 32 bits, and the original cuts it as well.
     let length = length as u32;
     // SAFETY: the kernel reads the bytes during the call; if the program

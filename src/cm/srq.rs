@@ -50,11 +50,7 @@ pub unsafe fn create_ex(id: &Arc<Id>, attr: *mut ibv_srq_init_attr_ex) -> Result
 /// # Safety
 /// `attr` is null or points to attributes, `pd` is null or points to a living
 /// protection domain.
-pub unsafe fn create(
-    id: &Arc<Id>,
-    pd: *mut ibv_pd,
-    attr: *mut ibv_srq_init_attr,
-) -> Result<()> {
+pub unsafe fn create(id: &Arc<Id>, pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> Result<()> {
     // SAFETY: the caller vouches for the pointer.
     let attr = unsafe { attr.as_mut() }.ok_or(Error::invalid(NO_ATTRIBUTES))?;
     // SAFETY: plain numbers and pointers, for which zero is valid.
