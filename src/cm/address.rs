@@ -23,9 +23,9 @@ use super::{acm, option, query, sync};
 pub fn bind(id: &Arc<Id>, addr: &SockAddr) -> Result<()> {
     let fd = id.descriptor()?;
     if addr.is_ip() {
-        submit(fd, &BindIp::new(id.handle(), addr)?)?;
+        submit(fd, BindIp::new(id.handle(), addr)?)?;
     } else {
-        submit(fd, &Bind::new(id.handle(), addr)?)?;
+        submit(fd, Bind::new(id.handle(), addr))?;
         id.set_src_addr(addr);
     }
     query::after_bind(id)?;
@@ -40,7 +40,7 @@ pub fn bind(id: &Arc<Id>, addr: &SockAddr) -> Result<()> {
 /// # Errors
 /// What the kernel says: `EINVAL` if it listens already, `EADDRINUSE`.
 pub fn listen(id: &Arc<Id>, backlog: i32) -> Result<()> {
-    submit(id.descriptor()?, &Listen::new(id.handle(), backlog))?;
+    submit(id.descriptor()?, Listen::new(id.handle(), backlog))?;
     let known = id.state().bound;
     if !known {
         query::after_bind(id)?;
@@ -63,15 +63,16 @@ pub fn resolve_addr(
     timeout_ms: i32,
 ) -> Result<()> {
     let fd = id.descriptor()?;
+    let limit = kernel_timeout(timeout_ms);
     // The event may overtake the return of the command, and its handler
     // writes the same member, so it is written before.
     let before = id.dst_storage();
     id.set_dst_addr(dst);
     let both_ip = dst.is_ip() && src.is_none_or(SockAddr::is_ip);
     let result = if both_ip {
-        ResolveIp::new(id.handle(), src, dst, timeout_ms).and_then(|command| submit(fd, &command))
+        ResolveIp::new(id.handle(), src, dst, limit).and_then(|command| submit(fd, command))
     } else {
-        ResolveAddr::new(id.handle(), src, dst, timeout_ms).and_then(|command| submit(fd, &command))
+        submit(fd, ResolveAddr::new(id.handle(), src, dst, limit))
     };
     if let Err(error) = result {
         id.set_dst_storage(before);
@@ -100,11 +101,16 @@ pub fn resolve_route(id: &Arc<Id>, timeout_ms: i32) -> Result<()> {
     } else {
         submit(
             id.descriptor()?,
-            &ResolveRoute::new(id.handle(), timeout_ms),
+            ResolveRoute::new(id.handle(), kernel_timeout(timeout_ms)),
         )?;
         log::debug!("{id}: resolves its route within {timeout_ms} ms");
     }
     sync::complete(id)
+}
+
+/// A time limit as the kernel reads it: a negative one is very long.
+fn kernel_timeout(timeout_ms: i32) -> u32 {
+    timeout_ms.cast_unsigned()
 }
 
 /// The local address of an identifier, in a log line.

@@ -1,6 +1,6 @@
 //! Event channels: descriptors of the kernel's connection manager device.
 
-use std::os::fd::{BorrowedFd, IntoRawFd};
+use std::os::fd::{IntoRawFd, RawFd};
 
 use crate::abi::rdma_event_channel;
 use crate::error::{Error, Result};
@@ -46,22 +46,18 @@ pub unsafe fn close(channel: *mut rdma_event_channel) {
     log::debug!("channel {fd}: closed");
 }
 
-/// The descriptor of a channel.
+/// The descriptor of a channel. It is a number, not a borrow: the program may
+/// close it at any time, and the kernel then says `EBADF`.
 ///
 /// # Errors
-/// `EINVAL` if `channel` is null, `EBADF` if the descriptor is negative.
+/// `EINVAL` if `channel` is null.
 ///
 /// # Safety
-/// `channel` is null or points to a channel that lives as long as `'a`.
-pub unsafe fn descriptor<'a>(channel: *const rdma_event_channel) -> Result<BorrowedFd<'a>> {
+/// `channel` is null or points to a live channel.
+pub unsafe fn descriptor(channel: *const rdma_event_channel) -> Result<RawFd> {
     if channel.is_null() {
         return Err(Error::invalid("use a null event channel"));
     }
     // SAFETY: the caller vouches for the pointer.
-    let fd = unsafe { (*channel).fd };
-    if fd < 0 {
-        return Err(Error::new(libc::EBADF, "use a closed event channel"));
-    }
-    // SAFETY: not -1; a descriptor closed behind our back yields EBADF.
-    Ok(unsafe { BorrowedFd::borrow_raw(fd) })
+    Ok(unsafe { (*channel).fd })
 }

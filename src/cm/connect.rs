@@ -222,7 +222,7 @@ pub fn connect(id: &Arc<Id>, param: Option<&Param<'_>>) -> Result<()> {
     let ece = id.state().ece.for_request();
     submit(
         id.descriptor()?,
-        &Connect::new(id.handle(), conn.clone(), ece),
+        Connect::new(id.handle(), &conn, ece),
     )
     .inspect_err(|error| explain(id, error, &conn))?;
     id.state().connect_data = Vec::new();
@@ -267,8 +267,8 @@ pub fn accept(id: &Arc<Id>, param: Option<&Param<'_>>) -> Result<()> {
         }
     }
     let ece = id.state().ece.for_reply();
-    let command = Accept::new(id.handle(), id.uid(), conn.clone(), ece);
-    if let Err(error) = id.descriptor().and_then(|fd| submit(fd, &command)) {
+    let command = Accept::new(id.handle(), id.uid(), &conn, ece);
+    if let Err(error) = id.descriptor().and_then(|fd| submit(fd, command)) {
         explain(id, &error, &conn);
         let _guard = id.lock_qp();
         transition::to_error(id);
@@ -292,7 +292,7 @@ pub fn accept(id: &Arc<Id>, param: Option<&Param<'_>>) -> Result<()> {
 /// What libibverbs or the kernel says; the queue pair is then in error.
 pub(super) fn complete(id: &Id) -> Result<()> {
     let result = transition::connect_active(id).and_then(|()| {
-        submit(id.descriptor()?, &Accept::established(id.handle()))?;
+        submit(id.descriptor()?, Accept::established(id.handle()))?;
         Ok(())
     });
     result.inspect_err(|_| transition::to_error(id))
@@ -307,7 +307,7 @@ pub fn establish(id: &Id) -> Result<()> {
     if !id.qp().is_null() {
         return Err(Error::invalid("establish an identifier that has a QP"));
     }
-    submit(id.descriptor()?, &Accept::established(id.handle()))?;
+    submit(id.descriptor()?, Accept::established(id.handle()))?;
     Ok(())
 }
 
@@ -319,7 +319,7 @@ pub fn establish(id: &Id) -> Result<()> {
 pub fn reject(id: &Id, data: &[u8], reason: Reason) -> Result<()> {
     submit(
         id.descriptor()?,
-        &Reject::new(id.handle(), data, reason.number())?,
+        Reject::new(id.handle(), data, reason.number())?,
     )?;
     log::debug!("{id}: rejects, {} bytes of private data", data.len());
     Ok(())
@@ -336,7 +336,7 @@ pub fn disconnect(id: &Arc<Id>) -> Result<()> {
         let _guard = id.lock_qp();
         transition::to_drained(id)?;
     }
-    submit(id.descriptor()?, &Disconnect::new(id.handle()))?;
+    submit(id.descriptor()?, Disconnect::new(id.handle()))?;
     log::debug!("{id}: disconnects");
     sync::complete_disconnect(id)
 }
@@ -347,6 +347,6 @@ pub fn disconnect(id: &Arc<Id>) -> Result<()> {
 /// `EISCONN` if the connection is established already, `EINVAL` for an event
 /// or state that the kernel does not handle.
 pub fn notify(id: &Id, event: u32) -> Result<()> {
-    submit(id.descriptor()?, &Notify::new(id.handle(), event))?;
+    submit(id.descriptor()?, Notify::new(id.handle(), event))?;
     Ok(())
 }

@@ -8,8 +8,7 @@
 use std::sync::Arc;
 
 use crate::abi::*;
-use crate::error::{Error, Result};
-use crate::kernel::command::submit;
+use crate::error::Result;
 use crate::kernel::ucma::KernelEvent;
 
 use super::event::Event;

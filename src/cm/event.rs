@@ -200,7 +200,7 @@ pub fn get(channel: *const rdma_event_channel) -> Result<*mut rdma_cm_event> {
     loop {
         // SAFETY: the program vouches for its channel.
         let fd = unsafe { channel::descriptor(channel) }?;
-        let kernel_event = submit(fd, &GetEvent::new())?;
+        let kernel_event = submit(fd, GetEvent::new())?;
         if let Some(event) = dispatch::deliver(&kernel_event) {
             return Ok(event.publish());
         }
@@ -233,7 +233,7 @@ pub fn write(id: &Id, kind: rdma_cm_event_type, status: i32, arg: u64) -> Result
     }
     submit(
         id.descriptor()?,
-        &WriteCmEvent::new(id.handle(), kind, status, arg),
+        WriteCmEvent::new(id.handle(), kind, status, arg),
     )?;
     Ok(())
 }

@@ -8,7 +8,7 @@
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::fmt;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::RawFd;
 use std::ptr::{self, addr_of, addr_of_mut};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,7 +28,7 @@ use crate::verbs::bindings::{
 
 use super::accounting::Accounting;
 use super::addrinfo::Resolution;
-use super::channel;
+use super::{channel, cq};
 use super::device::Device;
 use super::ece::EcePair;
 use super::endpoint::EndpointAttr;
@@ -74,6 +74,8 @@ pub struct State {
     /// The kernel's INIT attributes were applied to this identifier's queue
     /// pair after the connection request, so accept need not repeat them.
     pub qp_initialised: bool,
+    /// Completion queues that the library made.
+    pub queues: cq::Owned,
     /// Enhanced connection establishment options of both sides.
     pub ece: EcePair,
     /// Goes before the private data of a connection request.
@@ -204,7 +206,7 @@ impl Id {
         let id = Self::allocate(channel, context, ps, qp_type);
         // SAFETY: the caller vouches for the channel.
         let fd = unsafe { channel::descriptor(channel) }?;
-        let reply = submit(fd, &CreateId::new(id.uid(), ps, qp_type))?;
+        let reply = submit(fd, CreateId::new(id.uid(), ps, qp_type))?;
         id.publish(reply.id);
         log::debug!("{id}: created, port space {ps:#x}");
         Ok(id)
@@ -334,7 +336,7 @@ impl Id {
     ///
     /// # Errors
     /// `EINVAL` without a channel, `EBADF` if its descriptor is negative.
-    pub fn descriptor(&self) -> Result<BorrowedFd<'_>> {
+    pub fn descriptor(&self) -> Result<RawFd> {
         // SAFETY: a channel must outlive its identifiers; a program that
         // destroyed it earlier gets the kernel's EBADF or EINVAL.
         unsafe { channel::descriptor(self.channel()) }
@@ -408,10 +410,10 @@ impl Id {
     /// Moves the kernel's identifier to `channel` and returns how many events
     /// it reported on the old one.
     unsafe fn move_to(&self, channel: *mut rdma_event_channel) -> Result<u32> {
-        let old = self.descriptor()?.as_raw_fd();
+        let old = self.descriptor()?;
         // SAFETY: the caller vouches for the channel.
         let fd = unsafe { channel::descriptor(channel) }?;
-        let reply = submit(fd, &MigrateId::new(self.handle(), old))?;
+        let reply = submit(fd, MigrateId::new(self.handle(), old))?;
         self.set_channel(channel);
         Ok(reply.events_reported)
     }
@@ -516,7 +518,7 @@ impl Id {
     fn destroy_kernel_object(&self) -> Result<Option<u32>> {
         let result = self
             .descriptor()
-            .and_then(|fd| submit(fd, &DestroyId::new(self.handle())));
+            .and_then(|fd| submit(fd, DestroyId::new(self.handle())));
         match result {
             Ok(reply) => Ok(Some(reply.events_reported)),
             Err(error) if matches!(error.errno(), libc::EBADF | libc::ENOENT) => {

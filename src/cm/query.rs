@@ -11,8 +11,7 @@ use crate::abi::RDMA_PS_IB;
 use crate::error::{Error, Result};
 use crate::kernel::addr::SockAddr;
 use crate::kernel::command::submit;
-use crate::kernel::ucma::{QueryAddr, QueryGid, QueryRoute, RouteReply};
-use crate::kernel::ucma;
+use crate::kernel::ucma::{QueryAddr, QueryGid, QueryPath, QueryRoute, RouteReply};
 use crate::verbs::bindings::ibv_gid;
 
 use super::device::{self, LinkLayer, Transport};
@@ -74,7 +73,7 @@ fn read(id: &Arc<Id>, scope: Scope, ib: bool) -> Result<()> {
     if ib || id.ps() == RDMA_PS_IB {
         return extended(id, scope);
     }
-    let reply = submit(id.descriptor()?, &QueryRoute::new(id.handle()))?;
+    let reply = submit(id.descriptor()?, QueryRoute::new(id.handle()))?;
     publish_addresses(id, reply.src(), reply.dst());
     if reply.port_num() == 0 {
         return Ok(());
@@ -102,7 +101,7 @@ fn read(id: &Arc<Id>, scope: Scope, ib: bool) -> Result<()> {
 /// The full sequence: addresses, GIDs and, for a request, paths.
 fn extended(id: &Arc<Id>, scope: Scope) -> Result<()> {
     let fd = id.descriptor()?;
-    let reply = submit(fd, &QueryAddr::new(id.handle()))?;
+    let reply = submit(fd, QueryAddr::new(id.handle()))?;
     publish_addresses(id, reply.src(), reply.dst());
     if reply.port_num() != 0 {
         let first = id.device().is_none();
@@ -115,7 +114,7 @@ fn extended(id: &Arc<Id>, scope: Scope) -> Result<()> {
         .device()
         .is_some_and(|device| device.transport() == Transport::InfiniBand);
     if infiniband || scope == Scope::Request {
-        let gids = submit(fd, &QueryGid::new(id.handle()))?;
+        let gids = submit(fd, QueryGid::new(id.handle()))?;
         publish_gids(id, gids.sgid(), gids.dgid());
     }
     if scope == Scope::Request {
@@ -125,7 +124,7 @@ fn extended(id: &Arc<Id>, scope: Scope) -> Result<()> {
 }
 
 fn paths(id: &Arc<Id>) -> Result<()> {
-    let reply = ucma::query_path(id.descriptor()?, id.handle())?;
+    let reply = submit(id.descriptor()?, QueryPath::new(id.handle()))?;
     id.set_paths(reply.to_verbs());
     Ok(())
 }
