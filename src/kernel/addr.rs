@@ -103,8 +103,9 @@ impl SockAddr {
     /// The address at the beginning of `storage`; `None` if its family is
     /// unknown.
     pub fn from_storage(storage: &libc::sockaddr_storage) -> Option<Self> {
-        // SAFETY: a reference to 128 bytes; `sockaddr_storage` consists of
-        // integers and has no padding.
+        // SAFETY: a reference to 128 bytes. They are initialised: libc's
+        // `Default` zeroes them, and other storage is memory of C programs or
+        // made by `to_sockaddr_storage`.
         let bytes = unsafe { &*(&raw const *storage).cast::<[u8; STORAGE_LEN]>() };
         Self::from_bytes(bytes)
     }
@@ -181,7 +182,7 @@ impl SockAddr {
     /// The address as `struct sockaddr_storage`, zero beyond the address.
     pub fn to_sockaddr_storage(&self) -> libc::sockaddr_storage {
         // SAFETY: same size (asserted above), and any bytes make a valid
-        // `sockaddr_storage`, which consists of integers.
+        // `sockaddr_storage`.
         unsafe { std::mem::transmute(self.storage) }
     }
 
@@ -189,7 +190,7 @@ impl SockAddr {
     /// bytes beyond them as they are.
     pub fn write_to(&self, target: &mut libc::sockaddr_storage) {
         // SAFETY: an exclusive reference to 128 bytes; any bytes make a valid
-        // `sockaddr_storage`, which consists of integers.
+        // `sockaddr_storage`.
         let target = unsafe { &mut *(&raw mut *target).cast::<[u8; STORAGE_LEN]>() };
         for (target, byte) in target.iter_mut().zip(self.as_bytes()) {
             *target = *byte;
@@ -404,3 +405,6 @@ impl fmt::Debug for SockAddr {
         write!(f, "SockAddr({self})")
     }
 }
+
+#[cfg(test)]
+mod tests;

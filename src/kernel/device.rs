@@ -187,3 +187,6 @@ impl CharDevice {
         metadata.file_type().is_char_device() && self.dev.is_none_or(|dev| dev == metadata.rdev())
     }
 }
+
+#[cfg(test)]
+mod tests;

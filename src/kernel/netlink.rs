@@ -192,3 +192,6 @@ fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
 fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(*bytes.get(offset..)?.first_chunk()?))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1102,3 +1102,6 @@ impl ResolveIbService {
         Ok(command)
     }
 }
+
+#[cfg(test)]
+mod tests;

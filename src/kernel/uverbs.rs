@@ -299,3 +299,6 @@ impl PathData {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
