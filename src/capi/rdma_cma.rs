@@ -588,7 +588,7 @@ pub unsafe extern "C" fn rdma_join_multicast(
     let result = identifier(call, id).and_then(|id| {
         // SAFETY: the caller vouches for the address.
         let addr = unsafe { address(addr) }?;
-        multicast::join(&id, &addr, multicast::Membership::FULL, context)
+        multicast::join(&id, &addr, multicast::Role::FullMember, context)
     });
     respond(call, result)
 }
@@ -751,8 +751,7 @@ pub unsafe extern "C" fn rdma_free_devices(list: *mut *mut ibv_context) {
     let call = "rdma_free_devices";
     enter(call);
     match place(list, "free the list of devices: null") {
-        // SAFETY: the caller vouches for the list.
-        Ok(list) => unsafe { device::release_contexts(list.as_ptr()) },
+        Ok(list) => device::release_contexts(list.as_ptr()),
         Err(error) => ignore(call, &error),
     }
 }

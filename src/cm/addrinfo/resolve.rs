@@ -1,0 +1,289 @@
+//! Resolution without blocking: its progress is part of an identifier, its
+//! end is an event.
+//!
+//! Services are resolved by the kernel. Names are resolved by libc, on a
+//! thread of our own, which then has the kernel queue an internal event on the
+//! identifier's channel; [`super::super::dispatch`] turns that into the event
+//! for the program.
+
+use std::ffi::{CStr, CString};
+use std::mem;
+use std::sync::Arc;
+use std::thread;
+
+use once_cell::sync::OnceCell;
+
+use crate::abi::{AF_IB, RAI_SA, RDMA_CM_EVENT_INTERNAL, RDMA_IB_IP_PS_MASK, RDMA_PS_IB};
+use crate::error::{Error, Result};
+use crate::kernel::addr::SockAddr;
+use crate::kernel::command::submit;
+use crate::kernel::ucma::{ResolveIbService, ServiceRecord, WriteCmEvent, query_ib_service};
+
+use super::entry::{Entry, List};
+use super::hints::Hints;
+use super::service::IB_SERVICES;
+use crate::cm::dispatch::ADDRINFO_DONE;
+use crate::cm::id::Id;
+use crate::cm::{query, sync};
+
+/// How far the resolution of an identifier's address information is.
+#[derive(Debug, Default)]
+pub enum Resolution {
+    /// None is running, and there is no result.
+    #[default]
+    Idle,
+    /// The kernel looks up a service.
+    Service,
+    /// A thread resolves names.
+    Names,
+    /// The result waits to be fetched.
+    Resolved(List),
+    /// The names could not be resolved; the event that says so is on its way.
+    Failed(Error),
+}
+
+/// Starts to resolve `node` and `service`, or with `RAI_SA` an InfiniBand
+/// service. Ends with `ADDRINFO_RESOLVED` or `ADDRINFO_ERROR`.
+///
+/// Does not block in asynchronous mode. In synchronous mode names are resolved
+/// on the calling thread.
+///
+/// # Errors
+/// `EBUSY` while a resolution is running or its result has not been fetched;
+/// `ENOTSUP` for `RAI_SA` with a node or with `RAI_DNS`; `EINVAL` for `RAI_SA`
+/// without a service; `EOPNOTSUPP` on kernels before 6.17; what the kernel
+/// says, `EINVAL` for a service on an unbound identifier; in synchronous mode
+/// also why the lookup failed.
+pub fn resolve(
+    id: &Arc<Id>,
+    node: Option<&CStr>,
+    service: Option<&CStr>,
+    hints: Option<Hints>,
+) -> Result<()> {
+    let wants_service = hints.as_ref().is_some_and(Hints::wants_service);
+    let first = if wants_service { Resolution::Service } else { Resolution::Names };
+    begin(id, first)?;
+    let started = if wants_service {
+        let names = node.is_some() || hints.as_ref().is_some_and(Hints::wants_names);
+        start_service(id, names, service)
+    } else {
+        start_names(id, node, service, hints)
+    };
+    started.inspect_err(|_| cancel(id))?;
+    sync::complete(id).inspect_err(|_| cancel(id))
+}
+
+fn begin(id: &Id, first: Resolution) -> Result<()> {
+    let mut state = id.state();
+    match state.resolution {
+        Resolution::Idle => {
+            state.resolution = first;
+            Ok(())
+        }
+        _ => Err(Error::new(libc::EBUSY, "resolve address information twice")),
+    }
+}
+
+fn start_service(id: &Id, names: bool, service: Option<&CStr>) -> Result<()> {
+    if names {
+        return Err(Error::new(libc::ENOTSUP, "resolve a service and a name"));
+    }
+    let service = service.ok_or(Error::invalid("resolve a service: none given"))?;
+    ensure_supported(id)?;
+    let command = match service_number(service) {
+        Some(number) => ResolveIbService::by_id(id.handle(), number),
+        None => ResolveIbService::by_name(id.handle(), service.to_bytes())?,
+    };
+    submit(id.descriptor()?, command)?;
+    log::debug!("{id}: resolves service {service:?}");
+    Ok(())
+}
+
+/// A service given as a number, as C writes numbers: decimal, `0x…`, `0…`.
+fn service_number(service: &CStr) -> Option<u64> {
+    let text = service.to_str().ok()?;
+    let (digits, radix) = match text.strip_prefix("0x").or(text.strip_prefix("0X")) {
+        Some(digits) => (digits, 16),
+        None if text.len() > 1 && text.starts_with('0') => (text, 8),
+        None => (text, 10),
+    };
+    // A sign is not a digit, though the standard library takes one.
+    let starts_with_digit = digits.starts_with(|first: char| first.is_digit(radix));
+    starts_with_digit
+        .then(|| u64::from_str_radix(digits, radix).ok())
+        .flatten()
+}
+
+fn start_names(
+    id: &Arc<Id>,
+    node: Option<&CStr>,
+    service: Option<&CStr>,
+    hints: Option<Hints>,
+) -> Result<()> {
+    ensure_supported(id)?;
+    log::debug!("{id}: resolves node {node:?}, service {service:?}");
+    if id.is_synchronous() {
+        let list = super::lookup(node, service, hints.as_ref())?;
+        return finish(id, Resolution::Resolved(list));
+    }
+    let id = Arc::clone(id);
+    let node = node.map(CString::from);
+    let service = service.map(CString::from);
+    spawn(move || {
+        let found = super::lookup(node.as_deref(), service.as_deref(), hints.as_ref());
+        let last = match found {
+            Ok(list) => Resolution::Resolved(list),
+            Err(error) => {
+                log::info!("{id}: {error}");
+                Resolution::Failed(error.into())
+            }
+        };
+        if let Err(error) = finish(&id, last) {
+            log::error!("{id}: the end of a resolution cannot be reported: {error}");
+            cancel(&id);
+        }
+    })
+}
+
+/// Stores how the resolution of names ended and queues the event for it.
+///
+/// The identifier may have been destroyed meanwhile, and its number given to
+/// another. Destruction cancels the resolution first, so holding the state
+/// makes sure that the number is still ours; the command does not block.
+fn finish(id: &Id, last: Resolution) -> Result<()> {
+    let mut state = id.state();
+    if !matches!(state.resolution, Resolution::Names) {
+        return Ok(());
+    }
+    state.resolution = last;
+    submit(
+        id.descriptor()?,
+        WriteCmEvent::new(id.handle(), RDMA_CM_EVENT_INTERNAL, 0, ADDRINFO_DONE),
+    )
+}
+
+/// Runs `work` on a thread that takes none of the program's signals.
+fn spawn(work: impl FnOnce() + Send + 'static) -> Result<()> {
+    let thread = thread::Builder::new().name("rdmacm-names".to_owned());
+    with_signals_blocked(|| thread.spawn(work))
+        .map(drop)
+        .map_err(|error| Error::from_io(&error, "start a thread for name resolution"))
+}
+
+/// Blocks all signals of the calling thread, which new threads inherit, while
+/// `action` runs.
+fn with_signals_blocked<T>(action: impl FnOnce() -> T) -> T {
+    // SAFETY: signal sets are plain memory, initialised by sigfillset and the
+    // first pthread_sigmask, neither of which can fail with these arguments.
+    unsafe {
+        let mut all: libc::sigset_t = mem::zeroed();
+        let mut before: libc::sigset_t = mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+        let result = action();
+        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
+        result
+    }
+}
+
+/// Makes sure that the kernel has the commands that resolution needs (Linux
+/// 6.17). Older ones refuse what they do not know in the same way as bad
+/// arguments, so they are told apart by a question about no identifier.
+fn ensure_supported(id: &Id) -> Result<()> {
+    static SUPPORTED: OnceCell<bool> = OnceCell::new();
+    let supported = SUPPORTED.get_or_try_init(|| {
+        let nobody = WriteCmEvent::new(u32::MAX, RDMA_CM_EVENT_INTERNAL, 0, 0);
+        match submit(id.descriptor()?, nobody) {
+            Err(error) if error.errno() == libc::EINVAL => Ok(false),
+            Err(error) if error.errno() != libc::ENOENT => Err(error),
+            _ => Ok(true),
+        }
+    })?;
+    if *supported {
+        return Ok(());
+    }
+    Err(Error::new(
+        libc::EOPNOTSUPP,
+        "resolve address information on a kernel before 6.17",
+    ))
+}
+
+/// The kernel reported the end of a resolution: the result is made ready to
+/// be fetched.
+///
+/// # Errors
+/// Why the resolution failed.
+pub fn resolved(id: &Arc<Id>) -> Result<()> {
+    match &id.state().resolution {
+        Resolution::Resolved(_) => return Ok(()),
+        Resolution::Failed(error) => return Err(*error),
+        Resolution::Service => {}
+        Resolution::Idle | Resolution::Names => {
+            return Err(Error::invalid("end a resolution that is not running"));
+        }
+    }
+    let records = query_ib_service(id.descriptor()?, id.handle())?;
+    query::after_address(id)?;
+    let entries: Vec<Entry> = records.iter().map(|record| service_entry(id, record)).collect();
+    let list = List::build(&entries)?;
+    id.state().resolution = Resolution::Resolved(list);
+    Ok(())
+}
+
+fn service_entry(id: &Id, record: &ServiceRecord) -> Entry {
+    let pkey = u16::from_be(record.pkey_be);
+    let service = u64::from_be(record.id_be);
+    let local = id.src_addr().map(|src| src.gid());
+    Entry {
+        flags: RAI_SA,
+        family: AF_IB,
+        qp_type: id.qp_type().cast_signed(),
+        port_space: RDMA_PS_IB.cast_signed(),
+        src: local.map(|gid| SockAddr::ib(pkey, 0, gid, IB_SERVICES, RDMA_IB_IP_PS_MASK)),
+        dst: Some(SockAddr::ib(pkey, 0, record.gid, service, u64::MAX)),
+        ..Entry::default()
+    }
+}
+
+/// The kernel reported that a resolution failed; another may be started.
+pub fn failed(id: &Id) {
+    cancel(id);
+}
+
+/// Forgets a resolution and its result. No event of it is queued once this
+/// has returned; to be called before the identifier's number is given back to
+/// the kernel.
+pub fn cancel(id: &Id) {
+    id.state().resolution = Resolution::Idle;
+}
+
+/// Takes the result; another resolution may be started then.
+///
+/// # Errors
+/// `ENOENT` if there is none.
+pub fn take_result(id: &Id) -> Result<List> {
+    let mut state = id.state();
+    match mem::take(&mut state.resolution) {
+        Resolution::Resolved(list) => Ok(list),
+        other => {
+            state.resolution = other;
+            Err(Error::new(libc::ENOENT, "fetch address information: there is none"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn services_are_numbers_as_c_writes_them_or_names() {
+        assert_eq!(service_number(c"42"), Some(42));
+        assert_eq!(service_number(c"0"), Some(0));
+        assert_eq!(service_number(c"0x1060005"), Some(0x0106_0005));
+        assert_eq!(service_number(c"010"), Some(8));
+        for name in [c"", c"0x", c"+1", c"-1", c"1a", c"nfs", c"99999999999999999999"] {
+            assert_eq!(service_number(name), None, "{name:?}");
+        }
+    }
+}
