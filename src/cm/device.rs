@@ -294,6 +294,34 @@ pub fn find(guid: u64, index: i32) -> Result<Arc<Device>> {
     })
 }
 
+/// All devices that can be opened, opened, after a look for new ones.
+///
+/// # Errors
+/// `ENODEV` if there is no device, not even one that cannot be opened.
+pub fn all() -> Result<Vec<Arc<Device>>> {
+    resync()?;
+    Ok(open_known())
+}
+
+/// Whether a device that is known, and can be opened, has an InfiniBand port.
+pub fn any_infiniband_port() -> bool {
+    open_known().iter().any(|device| {
+        device
+            .ports()
+            .any(|(_, link)| link == LinkLayer::InfiniBand)
+    })
+}
+
+fn open_known() -> Vec<Arc<Device>> {
+    let open = |entry: Arc<Entry>| {
+        entry
+            .open()
+            .inspect_err(|error| log::warn!("device left out: {error}"))
+            .ok()
+    };
+    snapshot().into_iter().filter_map(open).collect()
+}
+
 /// The contexts of all devices, for `rdma_get_devices(3)`: an array from
 /// `malloc` that ends with a null pointer, and the number of contexts before
 /// that. Devices that cannot be opened are left out. Each listed device stays
@@ -304,14 +332,7 @@ pub fn find(guid: u64, index: i32) -> Result<Arc<Device>> {
 /// speaks another ABI, `ENOMEM`.
 pub fn contexts() -> Result<(*mut *mut ibv_context, c_int)> {
     library::char_device()?;
-    resync()?;
-    let mut devices = Vec::new();
-    for entry in snapshot() {
-        match entry.open() {
-            Ok(device) => devices.push(device),
-            Err(error) => log::warn!("device left out of the list: {error}"),
-        }
-    }
+    let devices = all()?;
     let count = devices.len();
     let bytes = count
         .saturating_add(1)
@@ -451,6 +472,11 @@ impl Device {
     /// How data travels.
     pub fn transport(&self) -> Transport {
         self.transport
+    }
+
+    /// All ports, from 1, and what each is plugged into.
+    pub fn ports(&self) -> impl Iterator<Item = (u8, LinkLayer)> + '_ {
+        (1..=u8::MAX).zip(self.ports.iter().copied())
     }
 
     /// What `port` (from 1) is plugged into.
