@@ -1,4 +1,4 @@
-//! Constants of `<rdma/rdma_cma.h>` and `<infiniband/ib.h>`.
+//! Constants of `<rdma/rdma_cma.h>`.
 //!
 //! Numbers that C or the kernel may write stay integers here; the core turns
 //! them into Rust enums after validation.
@@ -64,6 +64,13 @@ pub const RDMA_IB_IP_PS_MASK: u64 = 0xFFFF_FFFF_FFFF_0000;
 /// Bits of a service identifier that hold the port.
 pub const RDMA_IB_IP_PORT_MASK: u64 = 0x0000_0000_0000_FFFF;
 
+/// Service identifiers of `RDMA_PS_TCP`.
+pub const RDMA_IB_IP_PS_TCP: u64 = 0x0000_0000_0106_0000;
+/// Service identifiers of `RDMA_PS_UDP`.
+pub const RDMA_IB_IP_PS_UDP: u64 = 0x0000_0000_0111_0000;
+/// Service identifiers of `RDMA_PS_IB`.
+pub const RDMA_IB_PS_IB: u64 = 0x0000_0000_013F_0000;
+
 /// Most private data that any message can carry, in bytes.
 pub const RDMA_MAX_PRIVATE_DATA: usize = 256;
 /// Queue key of every datagram queue pair in `RDMA_PS_UDP`.
@@ -86,19 +93,23 @@ pub const RAI_SA: c_int = 0x10;
 /// Resolve by name service.
 pub const RAI_DNS: c_int = 0x20;
 
+/// `enum rdma_cm_join_mc_attr_mask`.
+pub type rdma_cm_join_mc_attr_mask = u32;
 /// `addr` of the join attributes is set.
-pub const RDMA_CM_JOIN_MC_ATTR_ADDRESS: u32 = 1 << 0;
+pub const RDMA_CM_JOIN_MC_ATTR_ADDRESS: rdma_cm_join_mc_attr_mask = 1 << 0;
 /// `join_flags` of the join attributes is set.
-pub const RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS: u32 = 1 << 1;
+pub const RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS: rdma_cm_join_mc_attr_mask = 1 << 1;
 /// First bit without meaning.
-pub const RDMA_CM_JOIN_MC_ATTR_RESERVED: u32 = 1 << 2;
+pub const RDMA_CM_JOIN_MC_ATTR_RESERVED: rdma_cm_join_mc_attr_mask = 1 << 2;
 
+/// `enum rdma_cm_mc_join_flags`.
+pub type rdma_cm_mc_join_flags = u32;
 /// Join as a full member: send and receive.
-pub const RDMA_MC_JOIN_FLAG_FULLMEMBER: u32 = 0;
+pub const RDMA_MC_JOIN_FLAG_FULLMEMBER: rdma_cm_mc_join_flags = 0;
 /// Join to send only.
-pub const RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER: u32 = 1;
+pub const RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER: rdma_cm_mc_join_flags = 1;
 /// First value without meaning.
-pub const RDMA_MC_JOIN_FLAG_RESERVED: u32 = 2;
+pub const RDMA_MC_JOIN_FLAG_RESERVED: rdma_cm_mc_join_flags = 2;
 
 /// Option level of the identifier.
 pub const RDMA_OPTION_ID: c_int = 0;
@@ -117,6 +128,3 @@ pub const RDMA_OPTION_IB_PATH: c_int = 1;
 
 /// Reject reason "vendor option is not supported".
 pub const RDMA_CM_REJ_VENDOR_OPTION_NOT_SUPPORTED: c_int = 35;
-
-/// Address family of [`super::sockaddr_ib`].
-pub const AF_IB: c_int = 27;

@@ -1,4 +1,5 @@
-//! The public C structures and constants of `<rdma/rdma_cma.h>`.
+//! The public C structures and constants: here those of `<rdma/rdma_cma.h>`, in
+//! [`ib`] and [`rsocket`] those of the headers of that name.
 //!
 //! Layouts are those of the original library (identical from version 44 to
 //! 65) and pinned by compile-time assertions. The types carry their C names,
@@ -8,14 +9,17 @@
 
 mod assert_layout;
 mod constants;
+pub mod ib;
+pub mod rsocket;
 
 use std::ffi::{c_char, c_int, c_void};
 
 pub use constants::*;
+pub use ib::*;
 
 use crate::verbs::bindings::{
-    ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_gid, ibv_pd, ibv_qp, ibv_sa_path_rec,
-    ibv_srq,
+    ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_gid, ibv_pd, ibv_qp, ibv_qp_type,
+    ibv_sa_path_rec, ibv_srq,
 };
 
 /// An event channel: the descriptor on which the kernel reports events.
@@ -99,8 +103,8 @@ pub struct rdma_cm_id {
     pub srq: *mut ibv_srq,
     /// Protection domain.
     pub pd: *mut ibv_pd,
-    /// Queue pair type (`enum ibv_qp_type`).
-    pub qp_type: u32,
+    /// Queue pair type.
+    pub qp_type: ibv_qp_type,
 }
 
 /// Parameters of a connection over a connected queue pair.
@@ -217,24 +221,4 @@ pub struct rdma_cm_join_mc_attr_ex {
     pub join_flags: u32,
     /// Group address.
     pub addr: *mut libc::sockaddr,
-}
-
-/// An InfiniBand address (`AF_IB`), all members big-endian but the family.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct sockaddr_ib {
-    /// `AF_IB`.
-    pub sib_family: libc::sa_family_t,
-    /// Partition key.
-    pub sib_pkey: u16,
-    /// Flow label.
-    pub sib_flowinfo: u32,
-    /// GID.
-    pub sib_addr: [u8; 16],
-    /// Service identifier: port space and port.
-    pub sib_sid: u64,
-    /// Which bits of the service identifier count.
-    pub sib_sid_mask: u64,
-    /// Scope identifier.
-    pub sib_scope_id: u64,
 }

@@ -7,6 +7,7 @@
 #![allow(
     missing_docs,
     non_camel_case_types,
+    non_snake_case,
     clippy::identity_op,
     clippy::indexing_slicing,
     clippy::unnecessary_operation

@@ -1,0 +1,48 @@
+//! The InfiniBand addresses of `<infiniband/ib.h>`.
+
+use std::ffi::c_int;
+
+/// Address family of [`sockaddr_ib`].
+pub const AF_IB: c_int = 27;
+
+/// A GID, to be read by bytes or by big-endian words.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub union ib_addr_u {
+    /// Bytes.
+    pub uib_addr8: [u8; 16],
+    /// 16-bit words.
+    pub uib_addr16: [u16; 8],
+    /// 32-bit words.
+    pub uib_addr32: [u32; 4],
+    /// Subnet prefix and interface identifier.
+    pub uib_addr64: [u64; 2],
+}
+
+/// A GID.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ib_addr {
+    /// The GID in the form that is wanted.
+    pub ib_u: ib_addr_u,
+}
+
+/// An InfiniBand address, all members big-endian but the family and scope.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct sockaddr_ib {
+    /// `AF_IB`.
+    pub sib_family: libc::sa_family_t,
+    /// Partition key.
+    pub sib_pkey: u16,
+    /// Flow label.
+    pub sib_flowinfo: u32,
+    /// GID.
+    pub sib_addr: ib_addr,
+    /// Service identifier: port space and port.
+    pub sib_sid: u64,
+    /// Which bits of the service identifier count.
+    pub sib_sid_mask: u64,
+    /// Scope identifier.
+    pub sib_scope_id: u64,
+}
