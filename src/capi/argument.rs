@@ -39,8 +39,9 @@ pub(super) fn place<T>(pointer: *mut T, step: &'static str) -> Result<NonNull<T>
 /// As for [`SockAddr::from_ptr`].
 pub(super) unsafe fn address(pointer: *const libc::sockaddr) -> Result<SockAddr> {
     // SAFETY: the caller vouches for the pointer.
-    unsafe { SockAddr::from_ptr(pointer) }
-        .ok_or(Error::invalid("read the address: null or of an unknown family"))
+    unsafe { SockAddr::from_ptr(pointer) }.ok_or(Error::invalid(
+        "read the address: null or of an unknown family",
+    ))
 }
 
 /// A copy of a socket address that may be left out.

@@ -56,10 +56,7 @@ pub(super) fn respond<T: IntoCReturn>(call: &str, result: Result<T>) -> T::C {
 
 /// The return value of `rdma_getaddrinfo`: 0, or an `EAI_…` code, or -1 with
 /// `errno` set.
-pub(super) fn respond_to_lookup(
-    call: &str,
-    result: std::result::Result<(), LookupError>,
-) -> c_int {
+pub(super) fn respond_to_lookup(call: &str, result: std::result::Result<(), LookupError>) -> c_int {
     match result {
         Ok(()) => 0,
         Err(error) => {

@@ -23,8 +23,8 @@ use crate::cm::addrinfo::{self, Hints, LookupError};
 use crate::cm::connect::{Param, Reason};
 use crate::cm::id::{Id, default_qp_type};
 use crate::cm::{
-    self, address as addressing, channel as channels, connect, device, ece as ece_options, endpoint,
-    event as events, multicast, option, qp, transition,
+    self, address as addressing, channel as channels, connect, device, ece as ece_options,
+    endpoint, event as events, multicast, option, qp, transition,
 };
 
 use crate::verbs::bindings::{
@@ -47,7 +47,7 @@ pub type __be16 = u16;
 /// missing or not accessible, `EMFILE`, `ENOMEM`. See
 /// rdma_create_event_channel(3).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
+pub extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
     let call = "rdma_create_event_channel";
     enter(call);
     respond(call, channels::open())
@@ -272,8 +272,7 @@ pub unsafe extern "C" fn rdma_resolve_addr(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_resolve_route(id: *mut rdma_cm_id, timeout_ms: c_int) -> c_int {
     let call = "rdma_resolve_route";
-    let result =
-        identifier(call, id).and_then(|id| addressing::resolve_route(&id, timeout_ms));
+    let result = identifier(call, id).and_then(|id| addressing::resolve_route(&id, timeout_ms));
     respond(call, result)
 }
 
@@ -492,7 +491,15 @@ pub unsafe extern "C" fn rdma_reject(
     private_data_len: u8,
 ) -> c_int {
     // SAFETY: the caller vouches for the data.
-    unsafe { reject("rdma_reject", id, private_data, private_data_len, Reason::Consumer) }
+    unsafe {
+        reject(
+            "rdma_reject",
+            id,
+            private_data,
+            private_data_len,
+            Reason::Consumer,
+        )
+    }
 }
 
 /// Rejects a connection request because its enhanced connection establishment
@@ -509,7 +516,15 @@ pub unsafe extern "C" fn rdma_reject_ece(
     private_data_len: u8,
 ) -> c_int {
     // SAFETY: the caller vouches for the data.
-    unsafe { reject("rdma_reject_ece", id, private_data, private_data_len, Reason::VendorOption) }
+    unsafe {
+        reject(
+            "rdma_reject_ece",
+            id,
+            private_data,
+            private_data_len,
+            Reason::VendorOption,
+        )
+    }
 }
 
 unsafe fn reject(
@@ -761,7 +776,7 @@ pub unsafe extern "C" fn rdma_free_devices(list: *mut *mut ibv_context) {
 /// Never NULL; the string must not be freed. Unknown types are "UNKNOWN
 /// EVENT". See rdma_event_str(3).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rdma_event_str(event: rdma_cm_event_type) -> *const c_char {
+pub extern "C" fn rdma_event_str(event: rdma_cm_event_type) -> *const c_char {
     events::c_name(event).as_ptr()
 }
 

@@ -56,7 +56,10 @@ impl Stub {
     /// Fails as a function does that is not there.
     fn refuse<T>(self) -> Result<T> {
         enter(self.name());
-        Err(Error::new(libc::ENOSYS, "sockets over RDMA are not implemented"))
+        Err(Error::new(
+            libc::ENOSYS,
+            "sockets over RDMA are not implemented",
+        ))
     }
 
     fn status(self) -> c_int {
@@ -75,11 +78,7 @@ impl Stub {
 /// # Safety
 /// The arguments are not looked at.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rsocket(
-    domain: c_int,
-    r#type: c_int,
-    protocol: c_int,
-) -> c_int {
+pub unsafe extern "C" fn rsocket(domain: c_int, r#type: c_int, protocol: c_int) -> c_int {
     Stub::rsocket.status()
 }
 
@@ -90,11 +89,7 @@ pub unsafe extern "C" fn rsocket(
 /// # Safety
 /// The arguments are not looked at.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rbind(
-    socket: c_int,
-    addr: *const sockaddr,
-    addrlen: socklen_t,
-) -> c_int {
+pub unsafe extern "C" fn rbind(socket: c_int, addr: *const sockaddr, addrlen: socklen_t) -> c_int {
     Stub::rbind.status()
 }
 
@@ -105,10 +100,7 @@ pub unsafe extern "C" fn rbind(
 /// # Safety
 /// The arguments are not looked at.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rlisten(
-    socket: c_int,
-    backlog: c_int,
-) -> c_int {
+pub unsafe extern "C" fn rlisten(socket: c_int, backlog: c_int) -> c_int {
     Stub::rlisten.status()
 }
 
@@ -149,10 +141,7 @@ pub unsafe extern "C" fn rconnect(
 /// # Safety
 /// The arguments are not looked at.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rshutdown(
-    socket: c_int,
-    how: c_int,
-) -> c_int {
+pub unsafe extern "C" fn rshutdown(socket: c_int, how: c_int) -> c_int {
     Stub::rshutdown.status()
 }
 
@@ -163,9 +152,7 @@ pub unsafe extern "C" fn rshutdown(
 /// # Safety
 /// The arguments are not looked at.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rclose(
-    socket: c_int,
-) -> c_int {
+pub unsafe extern "C" fn rclose(socket: c_int) -> c_int {
     Stub::rclose.status()
 }
 
@@ -210,11 +197,7 @@ pub unsafe extern "C" fn rrecvfrom(
 /// # Safety
 /// The arguments are not looked at.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rrecvmsg(
-    socket: c_int,
-    msg: *mut msghdr,
-    flags: c_int,
-) -> ssize_t {
+pub unsafe extern "C" fn rrecvmsg(socket: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t {
     Stub::rrecvmsg.length()
 }
 
@@ -259,11 +242,7 @@ pub unsafe extern "C" fn rsendto(
 /// # Safety
 /// The arguments are not looked at.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rsendmsg(
-    socket: c_int,
-    msg: *const msghdr,
-    flags: c_int,
-) -> ssize_t {
+pub unsafe extern "C" fn rsendmsg(socket: c_int, msg: *const msghdr, flags: c_int) -> ssize_t {
     Stub::rsendmsg.length()
 }
 
@@ -274,11 +253,7 @@ pub unsafe extern "C" fn rsendmsg(
 /// # Safety
 /// The arguments are not looked at.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rread(
-    socket: c_int,
-    buf: *mut c_void,
-    count: size_t,
-) -> ssize_t {
+pub unsafe extern "C" fn rread(socket: c_int, buf: *mut c_void, count: size_t) -> ssize_t {
     Stub::rread.length()
 }
 
@@ -289,11 +264,7 @@ pub unsafe extern "C" fn rread(
 /// # Safety
 /// The arguments are not looked at.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rreadv(
-    socket: c_int,
-    iov: *const iovec,
-    iovcnt: c_int,
-) -> ssize_t {
+pub unsafe extern "C" fn rreadv(socket: c_int, iov: *const iovec, iovcnt: c_int) -> ssize_t {
     Stub::rreadv.length()
 }
 
@@ -304,11 +275,7 @@ pub unsafe extern "C" fn rreadv(
 /// # Safety
 /// The arguments are not looked at.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rwrite(
-    socket: c_int,
-    buf: *const c_void,
-    count: size_t,
-) -> ssize_t {
+pub unsafe extern "C" fn rwrite(socket: c_int, buf: *const c_void, count: size_t) -> ssize_t {
     Stub::rwrite.length()
 }
 
@@ -319,11 +286,7 @@ pub unsafe extern "C" fn rwrite(
 /// # Safety
 /// The arguments are not looked at.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rwritev(
-    socket: c_int,
-    iov: *const iovec,
-    iovcnt: c_int,
-) -> ssize_t {
+pub unsafe extern "C" fn rwritev(socket: c_int, iov: *const iovec, iovcnt: c_int) -> ssize_t {
     Stub::rwritev.length()
 }
 
@@ -334,11 +297,7 @@ pub unsafe extern "C" fn rwritev(
 /// # Safety
 /// The arguments are not looked at.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rpoll(
-    fds: *mut pollfd,
-    nfds: nfds_t,
-    timeout: c_int,
-) -> c_int {
+pub unsafe extern "C" fn rpoll(fds: *mut pollfd, nfds: nfds_t, timeout: c_int) -> c_int {
     Stub::rpoll.status()
 }
 
@@ -431,11 +390,7 @@ pub unsafe extern "C" fn rgetsockopt(
 /// # Safety
 /// The arguments are not looked at.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rfcntl(
-    socket: c_int,
-    cmd: c_int,
-    arg: c_long,
-) -> c_int {
+pub unsafe extern "C" fn rfcntl(socket: c_int, cmd: c_int, arg: c_long) -> c_int {
     Stub::rfcntl.status()
 }
 
@@ -465,11 +420,7 @@ pub unsafe extern "C" fn riomap(
 /// # Safety
 /// The arguments are not looked at.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn riounmap(
-    socket: c_int,
-    buf: *mut c_void,
-    len: size_t,
-) -> c_int {
+pub unsafe extern "C" fn riounmap(socket: c_int, buf: *mut c_void, len: size_t) -> c_int {
     Stub::riounmap.status()
 }
 
@@ -497,9 +448,7 @@ pub unsafe extern "C" fn riowrite(
 /// # Safety
 /// The arguments are not looked at.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn repoll_create(
-    flags: c_int,
-) -> c_int {
+pub unsafe extern "C" fn repoll_create(flags: c_int) -> c_int {
     Stub::repoll_create.status()
 }
 

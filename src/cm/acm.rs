@@ -268,7 +268,10 @@ impl Daemon<'_> {
     }
 
     fn take_idle(&self) -> Option<Stream> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.idle
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
     }
 
     /// Sends the request and reads the reply. Only a connection on which both
@@ -276,10 +279,14 @@ impl Daemon<'_> {
     fn exchange(&self, stream: Stream, request: &[u8], deadline: Instant) -> Result<Answer> {
         stream.send(request, deadline)?;
         let mut reply = [0; MAX_MESSAGE];
-        let (header, rest) = reply.split_first_chunk_mut::<HEADER_LEN>().ok_or(malformed())?;
+        let (header, rest) = reply
+            .split_first_chunk_mut::<HEADER_LEN>()
+            .ok_or(malformed())?;
         stream.receive(header, deadline)?;
         let length = reply_length(header)?;
-        let body = rest.get_mut(..length.saturating_sub(HEADER_LEN)).ok_or(malformed())?;
+        let body = rest
+            .get_mut(..length.saturating_sub(HEADER_LEN))
+            .ok_or(malformed())?;
         stream.receive(body, deadline)?;
         *self.idle.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream);
         decode(reply.get(..length).ok_or(malformed())?)
@@ -300,7 +307,10 @@ impl Daemon<'_> {
 
 /// Whether the daemon closed the connection, for instance by restarting.
 fn is_loss(error: &Error) -> bool {
-    matches!(error.errno(), libc::EPIPE | libc::ECONNRESET | libc::ENOTCONN)
+    matches!(
+        error.errno(),
+        libc::EPIPE | libc::ECONNRESET | libc::ENOTCONN
+    )
 }
 
 /// A connection to the daemon.
@@ -352,7 +362,8 @@ impl Stream {
             self.limit(libc::SO_SNDTIMEO, deadline, STEP_SEND)?;
             let fd = self.0.as_raw_fd();
             // SAFETY: the buffer is readable for its length.
-            let sent = unsafe { libc::send(fd, data.as_ptr().cast(), data.len(), libc::MSG_NOSIGNAL) };
+            let sent =
+                unsafe { libc::send(fd, data.as_ptr().cast(), data.len(), libc::MSG_NOSIGNAL) };
             data = data.get(progress(sent, STEP_SEND)?..).unwrap_or_default();
         }
         Ok(())
@@ -368,7 +379,9 @@ impl Stream {
             if received == 0 {
                 return Err(Error::new(libc::ECONNRESET, STEP_RECEIVE));
             }
-            buffer = buffer.get_mut(progress(received, STEP_RECEIVE)?..).unwrap_or_default();
+            buffer = buffer
+                .get_mut(progress(received, STEP_RECEIVE)?..)
+                .unwrap_or_default();
         }
         Ok(())
     }
@@ -390,7 +403,11 @@ impl Stream {
                 mem::size_of_val(&time) as libc::socklen_t,
             )
         };
-        if status == 0 { Ok(()) } else { Err(Error::last_os(step)) }
+        if status == 0 {
+            Ok(())
+        } else {
+            Err(Error::last_os(step))
+        }
     }
 }
 
@@ -462,10 +479,14 @@ mod tests {
         assert_eq!(message.len(), HEADER_LEN + 2 * ENTRY_LEN);
         assert_eq!(message[..4], [1, 1, 0, 0]);
         assert_eq!(message[6..8], 160u16.to_ne_bytes());
-        assert_eq!(message[16..], [
-            entry(FLAG_SOURCE, TYPE_IPV4, &[10, 0, 0, 1]),
-            entry(FLAG_DESTINATION | FLAG_NO_DELAY, TYPE_IPV4, &[10, 0, 0, 2]),
-        ].concat());
+        assert_eq!(
+            message[16..],
+            [
+                entry(FLAG_SOURCE, TYPE_IPV4, &[10, 0, 0, 1]),
+                entry(FLAG_DESTINATION | FLAG_NO_DELAY, TYPE_IPV4, &[10, 0, 0, 2]),
+            ]
+            .concat()
+        );
     }
 
     #[test]
@@ -488,11 +509,14 @@ mod tests {
     #[test]
     fn paths_and_source_are_read() {
         let record = [7; RECORD_LEN];
-        let message = reply(0, &[
-            entry(FLAG_SOURCE, TYPE_IPV6, &[1; 16]),
-            entry(FLAG_DESTINATION, TYPE_IPV4, &[10, 0, 0, 2]),
-            entry(0x2B, TYPE_PATH, &record),
-        ]);
+        let message = reply(
+            0,
+            &[
+                entry(FLAG_SOURCE, TYPE_IPV6, &[1; 16]),
+                entry(FLAG_DESTINATION, TYPE_IPV4, &[10, 0, 0, 2]),
+                entry(0x2B, TYPE_PATH, &record),
+            ],
+        );
         let answer = decode(&message).unwrap_or_default();
         assert_eq!(answer.src, Some(SockAddr::v6([1; 16].into(), 0, 0)));
         assert_eq!(answer.paths.len(), 1);
@@ -505,7 +529,10 @@ mod tests {
     fn a_wrong_length_or_status_is_no_answer() {
         let good = reply(0, &[entry(0, TYPE_PATH, &[0; 64])]);
         assert_eq!(errno(decode(&good[..good.len() - 1])), Some(libc::EBADMSG));
-        assert_eq!(errno(decode(&[good, vec![0]].concat())), Some(libc::EBADMSG));
+        assert_eq!(
+            errno(decode(&[good, vec![0]].concat())),
+            Some(libc::EBADMSG)
+        );
         assert_eq!(errno(decode(&[])), Some(libc::EBADMSG));
         assert_eq!(errno(decode(&reply(5, &[]))), Some(libc::ENOENT));
         let too_many = [[0; ENTRY_LEN]; MAX_ENTRIES + 1];

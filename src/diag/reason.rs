@@ -82,7 +82,10 @@ mod tests {
         assert_eq!(ib_reject_reason(10), "stale conn");
         assert_eq!(ib_reject_reason(28), "consumer defined");
         assert_eq!(ib_reject_reason(35), "vendor option is not supported");
-        assert_eq!(iwarp_reject_reason(-libc::ECONNREFUSED), "refused by remote application");
+        assert_eq!(
+            iwarp_reject_reason(-libc::ECONNREFUSED),
+            "refused by remote application"
+        );
         assert_eq!(sidr_status(1), "service unknown");
     }
 

@@ -99,8 +99,14 @@ mod tests {
 
     #[test]
     fn codes_reach_c_unchanged() {
-        assert_eq!(LookupError::from_eai(libc::EAI_SERVICE).code(), libc::EAI_SERVICE);
-        assert_eq!(LookupError::from_eai(libc::EAI_SYSTEM).code(), libc::EAI_SYSTEM);
+        assert_eq!(
+            LookupError::from_eai(libc::EAI_SERVICE).code(),
+            libc::EAI_SERVICE
+        );
+        assert_eq!(
+            LookupError::from_eai(libc::EAI_SYSTEM).code(),
+            libc::EAI_SYSTEM
+        );
         assert_eq!(LookupError::from(Error::invalid("step")).code(), -1);
     }
 

@@ -22,7 +22,11 @@ fn service_id(port_space: c_int, port: u16) -> u64 {
 
 /// The bits of a service identifier that are set.
 fn service_mask(port_space: c_int, port: u16) -> u64 {
-    let space = if port_space == 0 { 0 } else { RDMA_IB_IP_PS_MASK };
+    let space = if port_space == 0 {
+        0
+    } else {
+        RDMA_IB_IP_PS_MASK
+    };
     let port = if port == 0 { 0 } else { RDMA_IB_IP_PORT_MASK };
     space | port
 }
@@ -75,7 +79,11 @@ fn ip_header(src: Option<&SockAddr>, dst: &SockAddr) -> [u8; IP_HEADER_LEN] {
     let mut header = [0; IP_HEADER_LEN];
     let (start, addresses) = header.split_at_mut(4);
     if let Some(version) = start.get_mut(1) {
-        *version = if dst.family() == AF_INET { 4 << 4 } else { 6 << 4 };
+        *version = if dst.family() == AF_INET {
+            4 << 4
+        } else {
+            6 << 4
+        };
     }
     let (source, destination) = addresses.split_at_mut(16);
     source.copy_from_slice(&src.map_or([0; 16], in_header));
@@ -147,6 +155,12 @@ mod tests {
         header[32..36].copy_from_slice(&[10, 0, 0, 2]);
         assert_eq!(ib.connect, header);
         // Nothing is made of an entry without a route.
-        assert!(entry(&Entry { paths: vec![], ..ip }).is_none());
+        assert!(
+            entry(&Entry {
+                paths: vec![],
+                ..ip
+            })
+            .is_none()
+        );
     }
 }

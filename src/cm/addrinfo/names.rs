@@ -23,7 +23,10 @@ pub fn lookup(
     hints: Option<&Hints>,
 ) -> Result<Vec<Entry>, LookupError> {
     let answers = Answers::ask(node, service, hints)?;
-    let entries: Vec<Entry> = answers.iter().filter_map(|answer| entry(&answer, hints)).collect();
+    let entries: Vec<Entry> = answers
+        .iter()
+        .filter_map(|answer| entry(&answer, hints))
+        .collect();
     if entries.is_empty() {
         return Err(LookupError::from_eai(libc::EAI_NONAME));
     }
@@ -122,11 +125,9 @@ impl Answers {
 
 impl Drop for Answers {
     fn drop(&mut self) {
-        // SAFETY: the list came from getaddrinfo and is freed once. musl and
-        // old libcs do not take null.
-        if !self.0.is_null() {
-            unsafe { libc::freeaddrinfo(self.0) };
-        }
+        // SAFETY: the list came from getaddrinfo, which filled it, and is
+        // freed once.
+        unsafe { libc::freeaddrinfo(self.0) };
     }
 }
 

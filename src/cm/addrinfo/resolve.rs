@@ -61,7 +61,11 @@ pub fn resolve(
     hints: Option<Hints>,
 ) -> Result<()> {
     let wants_service = hints.as_ref().is_some_and(Hints::wants_service);
-    let first = if wants_service { Resolution::Service } else { Resolution::Names };
+    let first = if wants_service {
+        Resolution::Service
+    } else {
+        Resolution::Names
+    };
     begin(id, first)?;
     let started = if wants_service {
         let names = node.is_some() || hints.as_ref().is_some_and(Hints::wants_names);
@@ -224,7 +228,10 @@ pub fn resolved(id: &Arc<Id>) -> Result<()> {
     }
     let records = query_ib_service(id.descriptor()?, id.handle())?;
     query::after_address(id)?;
-    let entries: Vec<Entry> = records.iter().map(|record| service_entry(id, record)).collect();
+    let entries: Vec<Entry> = records
+        .iter()
+        .map(|record| service_entry(id, record))
+        .collect();
     let list = List::build(&entries)?;
     id.state().resolution = Resolution::Resolved(list);
     Ok(())
@@ -267,7 +274,10 @@ pub fn take_result(id: &Id) -> Result<List> {
         Resolution::Resolved(list) => Ok(list),
         other => {
             state.resolution = other;
-            Err(Error::new(libc::ENOENT, "fetch address information: there is none"))
+            Err(Error::new(
+                libc::ENOENT,
+                "fetch address information: there is none",
+            ))
         }
     }
 }
@@ -282,7 +292,15 @@ mod tests {
         assert_eq!(service_number(c"0"), Some(0));
         assert_eq!(service_number(c"0x1060005"), Some(0x0106_0005));
         assert_eq!(service_number(c"010"), Some(8));
-        for name in [c"", c"0x", c"+1", c"-1", c"1a", c"nfs", c"99999999999999999999"] {
+        for name in [
+            c"",
+            c"0x",
+            c"+1",
+            c"-1",
+            c"1a",
+            c"nfs",
+            c"99999999999999999999",
+        ] {
             assert_eq!(service_number(name), None, "{name:?}");
         }
     }

@@ -46,7 +46,11 @@ pub fn lookup(
             }
         }
     }
-    Err(Error::new(libc::ENOENT, "look up a service: no InfiniBand port knows it").into())
+    Err(Error::new(
+        libc::ENOENT,
+        "look up a service: no InfiniBand port knows it",
+    )
+    .into())
 }
 
 /// First GID of each InfiniBand port. A port that is down answers the lookup
@@ -60,7 +64,7 @@ fn infiniband_gids(device: &Device) -> impl Iterator<Item = Gid> {
             // SAFETY: the context is open, the GID is ours.
             let status = unsafe { ibv_query_gid(device.context(), port, 0, &mut gid) };
             // SAFETY: every member of the union is 16 plain bytes.
-            (status == 0).then(|| unsafe { gid.raw })
+            (status == 0).then_some(unsafe { gid.raw })
         })
 }
 
