@@ -16,6 +16,8 @@
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -615,6 +617,43 @@ void private_mounts(void)
 {
 	CHECK_OK(unshare(CLONE_NEWNS));
 	CHECK_OK(mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL));
+}
+
+static const char cm_node[] = "/dev/infiniband/rdma_cm";
+static dev_t cm_device;
+
+void make_cm_node(const char *path, mode_t mode)
+{
+	CHECK_OK(mknod(path, S_IFCHR | mode, cm_device));
+	CHECK_OK(chmod(path, mode));
+}
+
+void private_devices(mode_t cm_mode, mode_t uverbs_mode)
+{
+	dev_t uverbs_devices[16];
+	char path[64];
+	struct stat info;
+
+	CHECK_OK(stat(cm_node, &info));
+	cm_device = info.st_rdev;
+	for (unsigned int i = 0; i < 16; i++) {
+		snprintf(path, sizeof(path), "/dev/infiniband/uverbs%u", i);
+		uverbs_devices[i] = stat(path, &info) ? 0 : info.st_rdev;
+	}
+	private_mounts();
+	CHECK_OK(mount("none", "/dev", "tmpfs", 0, "mode=0755"));
+	CHECK_OK(mknod("/dev/null", S_IFCHR | 0666, makedev(1, 3)));
+	CHECK_OK(mkdir("/dev/char", 0755));
+	CHECK_OK(mkdir("/dev/infiniband", 0755));
+	if (cm_mode)
+		make_cm_node(cm_node, cm_mode);
+	for (unsigned int i = 0; uverbs_mode && i < 16; i++) {
+		if (!uverbs_devices[i])
+			continue;
+		snprintf(path, sizeof(path), "/dev/infiniband/uverbs%u", i);
+		CHECK_OK(mknod(path, S_IFCHR | uverbs_mode, uverbs_devices[i]));
+		CHECK_OK(chmod(path, uverbs_mode));
+	}
 }
 
 void run_command(const char *format, ...)

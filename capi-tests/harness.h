@@ -14,8 +14,8 @@
  *	}
  *
  * The case is printed as "FILE/20 device address ...", FILE being the source
- * file without its suffix. The number is that of the conformance table. The
- * token [fix] in a name marks behaviour in which the original library is
+ * file without its suffix. The number is that of the conformance table; cases
+ * beyond the table have none. The token [fix] in a name marks behaviour in which the original library is
  * known to fail. Fields after the text are optional:
  *
  *	TEST(slow, "39 dead neighbour", .timeout = 60, .cleanup = rxe_restore)
@@ -35,6 +35,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/types.h>
 
 #include <netinet/in.h>
 
@@ -245,6 +246,13 @@ void run_in_child(void (*function)(void *), void *argument);
 void drop_privileges(void);
 /* From here on, mounts of this process are its own. */
 void private_mounts(void);
+/*
+ * A /dev of this process only: null and empty char and infiniband folders, the
+ * latter with the RDMA nodes in these modes; mode 0 leaves a node out.
+ */
+void private_devices(mode_t cm_mode, mode_t uverbs_mode);
+/* Makes the node of the connection manager at this path of the private /dev. */
+void make_cm_node(const char *path, mode_t mode);
 /* Runs a shell command (printf style); fails the case if it does. */
 void run_command(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

@@ -9,6 +9,8 @@
 
 #include "harness.h"
 
+#include <poll.h>
+
 #include <rdma/rdma_verbs.h>
 
 enum {
@@ -88,6 +90,14 @@ static inline struct ibv_device_attr device_limits(struct rdma_cm_id *id)
 
 	CHECK_OK(ibv_query_device(id->verbs, &attr));
 	return attr;
+}
+
+/* An event arrived within the usual time; it is left where it is. */
+static inline bool wait_readable(struct rdma_event_channel *channel)
+{
+	struct pollfd entry = { .fd = channel->fd, .events = POLLIN };
+
+	return poll(&entry, 1, EVENT_TIMEOUT * 1000) == 1;
 }
 
 /* A CQ without a channel; the library never hears of it. */
