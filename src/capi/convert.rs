@@ -1,7 +1,6 @@
 //! How C is told of success and failure: the one place that sets `errno`.
 
 use std::ffi::c_int;
-use std::fmt::Display;
 use std::ptr;
 
 use crate::cm::addrinfo::LookupError;
@@ -47,7 +46,7 @@ pub(super) fn respond<T: IntoCReturn>(call: &str, result: Result<T>) -> T::C {
     match result {
         Ok(value) => value.into_c(),
         Err(error) => {
-            report(call, error.errno(), &error);
+            report(call, &error);
             set_errno(error.errno());
             T::FAILURE
         }
@@ -60,7 +59,7 @@ pub(super) fn respond_to_lookup(call: &str, result: std::result::Result<(), Look
     match result {
         Ok(()) => 0,
         Err(error) => {
-            report(call, error.errno(), &error);
+            log::error!("{call}: {error}");
             // Meaningful for -1 and EAI_SYSTEM; harmless otherwise.
             set_errno(error.errno());
             error.code()
@@ -73,8 +72,8 @@ pub(super) fn ignore(call: &str, error: &Error) {
     log::warn!("{call}: {error}; nothing done");
 }
 
-fn report(call: &str, errno: i32, error: &dyn Display) {
-    match errno {
+fn report(call: &str, error: &Error) {
+    match error.errno() {
         // Not failures but the way non-blocking and interrupted calls return.
         libc::EAGAIN | libc::EINTR => log::trace!("{call}: {error}"),
         _ => log::error!("{call}: {error}"),

@@ -27,7 +27,7 @@ use crate::verbs::bindings::{
 };
 
 use super::accounting::Accounting;
-use super::addrinfo::Resolution;
+use super::addrinfo::{self, Resolution};
 use super::{channel, cq};
 use super::device::Device;
 use super::ece::EcePair;
@@ -492,6 +492,8 @@ impl Id {
         if self.destroying.swap(true, Ordering::AcqRel) {
             return Err(Error::invalid("destroy an identifier twice"));
         }
+        // A resolver thread must not use the kernel's number once it is free.
+        addrinfo::cancel(&self);
         let reported = match self.destroy_kernel_object() {
             Ok(reported) => reported,
             Err(error) => {

@@ -51,6 +51,7 @@ pub fn lookup(
     service: Option<&CStr>,
     hints: Option<&Hints>,
 ) -> Result<List, LookupError> {
+    log::debug!("looks up node {node:?}, service {service:?}");
     if hints.is_some_and(Hints::wants_service) {
         return service::lookup(node, service, hints);
     }

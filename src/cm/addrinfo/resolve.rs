@@ -125,7 +125,7 @@ fn start_names(
     hints: Option<Hints>,
 ) -> Result<()> {
     ensure_supported(id)?;
-    log::debug!("{id}: resolves node {node:?}, service {service:?}");
+    log::debug!("{id}: resolves names");
     if id.is_synchronous() {
         let list = super::lookup(node, service, hints.as_ref())?;
         return finish(id, Resolution::Resolved(list));
