@@ -2,6 +2,8 @@
 
 use std::ffi::c_int;
 
+use crate::verbs::bindings::{__be16, __be32, __be64, __u64};
+
 /// Address family of [`sockaddr_ib`].
 pub const AF_IB: c_int = 27;
 
@@ -12,11 +14,11 @@ pub union ib_addr_u {
     /// Bytes.
     pub uib_addr8: [u8; 16],
     /// 16-bit words.
-    pub uib_addr16: [u16; 8],
+    pub uib_addr16: [__be16; 8],
     /// 32-bit words.
-    pub uib_addr32: [u32; 4],
+    pub uib_addr32: [__be32; 4],
     /// Subnet prefix and interface identifier.
-    pub uib_addr64: [u64; 2],
+    pub uib_addr64: [__be64; 2],
 }
 
 /// A GID.
@@ -34,15 +36,15 @@ pub struct sockaddr_ib {
     /// `AF_IB`.
     pub sib_family: libc::sa_family_t,
     /// Partition key.
-    pub sib_pkey: u16,
+    pub sib_pkey: __be16,
     /// Flow label.
-    pub sib_flowinfo: u32,
+    pub sib_flowinfo: __be32,
     /// GID.
     pub sib_addr: ib_addr,
     /// Service identifier: port space and port.
-    pub sib_sid: u64,
+    pub sib_sid: __be64,
     /// Which bits of the service identifier count.
-    pub sib_sid_mask: u64,
+    pub sib_sid_mask: __be64,
     /// Scope identifier.
-    pub sib_scope_id: u64,
+    pub sib_scope_id: __u64,
 }

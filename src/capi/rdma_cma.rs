@@ -28,13 +28,9 @@ use crate::cm::{
 };
 
 use crate::verbs::bindings::{
-    ibv_context, ibv_ece, ibv_event_type, ibv_pd, ibv_qp_attr, ibv_qp_init_attr,
+    __be16, ibv_context, ibv_ece, ibv_event_type, ibv_pd, ibv_qp_attr, ibv_qp_init_attr,
     ibv_qp_init_attr_ex,
 };
-
-/// A 16-bit number in network byte order, as `<linux/types.h>` defines it.
-#[allow(non_camel_case_types)]
-pub type __be16 = u16;
 
 /// Opens an event channel: the descriptor through which asynchronous events
 /// are reported.
