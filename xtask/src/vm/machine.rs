@@ -1,0 +1,313 @@
+//! One run of the test machine: QEMU with its shares, output port and console
+//! log, the time limit, and the verdict.
+//!
+//! Why not virtme-ng: it wants a terminal on standard input, looks for the
+//! kernel's modules below the machine's own `/lib/modules`, needs twice the
+//! time to boot without KVM, and is a Python package that a fresh machine does
+//! not have.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::kernel::Kernel;
+use super::{accelerator, initramfs};
+use crate::{process, workspace};
+
+const GUEST: &str = include_str!("guest/guest.sh");
+
+/// Lines on the console that mean the kernel is beyond hope.
+const KERNEL_FAILURES: [&str; 6] = [
+    "Kernel panic",
+    "BUG: ",
+    "Oops: ",
+    "soft lockup",
+    "general protection fault",
+    "vm: init: ",
+];
+
+/// How many lines of the console are shown when a run fails.
+const EXCERPT: usize = 30;
+
+/// What to run and in which machine.
+pub struct Job<'a> {
+    /// The kernel to boot.
+    pub kernel: &'a Kernel,
+    /// Another root than the machine's own.
+    pub root: Option<PathBuf>,
+    /// Host folders the command may write, seen at the same path.
+    pub shares: Vec<PathBuf>,
+    /// Environment of the command, beyond the test machine's own.
+    pub env: Vec<(String, String)>,
+    /// Working directory of the command.
+    pub directory: PathBuf,
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// The longest the whole run may take.
+    pub timeout: Duration,
+    /// Further QEMU arguments.
+    pub qemu: Vec<String>,
+}
+
+/// Boots the machine, copies what the command prints to `sink` while it runs,
+/// and returns the command's exit status.
+///
+/// # Errors
+/// When the machine could not be set up, the kernel failed, or the time is up;
+/// the message carries the end of the console.
+pub fn run(job: &Job, sink: &mut dyn Write) -> Result<u8> {
+    let run = RunFolder::create()?;
+    let console = workspace::target("vm/logs")?.join(format!("{}.log", run.name));
+    run.prepare(job)?;
+
+    let deadline = Instant::now() + job.timeout;
+    let complaints = run.path.join("qemu");
+    let mut machine = Machine::start(&mut qemu(job, &run, &console)?, &complaints)?;
+    let in_time = machine.copy_output(sink, deadline)?;
+    if in_time {
+        machine.wait()?;
+    }
+    drop(machine);
+    verdict(&run, &console, in_time, job.timeout)
+}
+
+fn verdict(run: &RunFolder, console: &Path, in_time: bool, limit: Duration) -> Result<u8> {
+    let said = fs::read(console).unwrap_or_default();
+    let said = String::from_utf8_lossy(&said);
+    let lines: Vec<_> = said.lines().collect();
+    let fatal = lines
+        .iter()
+        .position(|line| KERNEL_FAILURES.iter().any(|mark| line.contains(mark)));
+    if let Some(index) = fatal {
+        bail!(
+            "the test machine's kernel failed\n{}",
+            excerpt(&lines, index.saturating_sub(5), console)
+        );
+    }
+    let tail = excerpt(&lines, lines.len().saturating_sub(EXCERPT), console);
+    if !in_time {
+        bail!(
+            "the test machine did not finish within {} s\n{tail}",
+            limit.as_secs()
+        );
+    }
+    let status = fs::read_to_string(run.path.join("status")).unwrap_or_default();
+    status.trim().parse().or_else(|_| {
+        bail!(
+            "the test machine stopped without a result: {status}{}\n{tail}",
+            fs::read_to_string(run.path.join("qemu")).unwrap_or_default()
+        )
+    })
+}
+
+fn excerpt(lines: &[&str], start: usize, console: &Path) -> String {
+    let shown: Vec<_> = lines.iter().skip(start).take(EXCERPT).copied().collect();
+    format!("--- from {} ---\n{}", console.display(), shown.join("\n"))
+}
+
+/// The folder shared writable with one machine; removed afterwards.
+struct RunFolder {
+    name: String,
+    path: PathBuf,
+}
+
+impl RunFolder {
+    fn create() -> Result<Self> {
+        let runs = workspace::target("vm/run")?;
+        remove_abandoned(&runs);
+        let pid = std::process::id();
+        for number in 0.. {
+            let name = format!("{pid}-{number}");
+            let path = runs.join(&name);
+            match fs::create_dir(&path) {
+                Ok(()) => return Ok(Self { name, path }),
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => {
+                    return Err(error).with_context(|| format!("cannot create {}", path.display()));
+                }
+            }
+        }
+        unreachable!("the loop has no end")
+    }
+
+    fn prepare(&self, job: &Job) -> Result<()> {
+        fs::write(self.path.join("initramfs"), initramfs::build(job.kernel)?)?;
+        fs::write(self.path.join("guest.sh"), GUEST)?;
+        fs::write(self.path.join("config"), config(job)?)?;
+        fs::write(self.path.join("command.sh"), command_script(job))?;
+        Ok(())
+    }
+}
+
+impl Drop for RunFolder {
+    fn drop(&mut self) {
+        // Left-overs are removed by a later run.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Removes the folders of runs whose process was killed.
+fn remove_abandoned(runs: &Path) {
+    for entry in fs::read_dir(runs).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let owner = name.split('-').next().unwrap_or_default();
+        if !Path::new("/proc").join(owner).exists() {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// The variables that the guest's scripts read.
+fn config(job: &Job) -> Result<String> {
+    let modules = fs::canonicalize(job.kernel.modules())?;
+    let mut config = format!(
+        "KERNEL_VERSION={}\nKERNEL_MODULES={}\n",
+        process::quote(&job.kernel.version),
+        process::quote(&modules.to_string_lossy()),
+    );
+    if job.root.is_some() {
+        let folders = format!(
+            "{} {}",
+            workspace::root().display(),
+            job.directory.display()
+        );
+        config += &format!("OTHER_ROOT=1\nHOST_FOLDERS={}\n", process::quote(&folders));
+    }
+    let mut tags = String::new();
+    for (index, dir) in (1..).zip(&job.shares) {
+        config += &format!("SHARE_{index}={}\n", process::quote(&dir.to_string_lossy()));
+        tags += &format!("share{index} ");
+    }
+    config += &format!("SHARES={}\n", process::quote(tags.trim_end()));
+    Ok(config)
+}
+
+fn command_script(job: &Job) -> String {
+    let mut script = String::new();
+    for (name, value) in &job.env {
+        script += &format!("export {name}={}\n", process::quote(value));
+    }
+    let directory = process::quote(&job.directory.to_string_lossy());
+    let words: Vec<_> = job
+        .command
+        .iter()
+        .map(|word| process::quote(word))
+        .collect();
+    script + &format!("cd {directory} || exit 125\nexec {}\n", words.join(" "))
+}
+
+fn qemu(job: &Job, run: &RunFolder, console: &Path) -> Result<Command> {
+    // setpriv makes the kernel end QEMU when this process dies, however it dies.
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--", "qemu-system-x86_64"]);
+    command.args(accelerator::arguments(job.kernel)?);
+    command.args(["-machine", "q35", "-cpu", "max", "-smp", "2", "-m", "2048"]);
+    command.args([
+        "-nodefaults",
+        "-no-user-config",
+        "-display",
+        "none",
+        "-no-reboot",
+    ]);
+    command.arg("-kernel").arg(&job.kernel.image);
+    command.arg("-initrd").arg(run.path.join("initramfs"));
+    command.args([
+        "-append",
+        // Software emulation on a busy host starves guest CPUs for long:
+        // the lockup detector gets patience (twice the threshold).
+        "console=ttyS0 quiet panic=-1 oops=panic softlockup_panic=1 watchdog_thresh=60 \
+         mitigations=off",
+    ]);
+    command
+        .arg("-serial")
+        .arg(format!("file:{}", console.display()));
+    command.args(["-device", "virtio-serial-pci"]);
+    command.args(["-chardev", "stdio,id=output,signal=off"]);
+    command.args(["-device", "virtserialport,chardev=output,name=output"]);
+
+    share(&mut command, "host", Path::new("/"), ",readonly=on");
+    share(&mut command, "run", &run.path, "");
+    if let Some(root) = &job.root {
+        share(&mut command, "root", root, ",readonly=on");
+    }
+    for (index, dir) in (1..).zip(&job.shares) {
+        share(&mut command, &format!("share{index}"), dir, "");
+    }
+    command.args(&job.qemu);
+    Ok(command)
+}
+
+fn share(command: &mut Command, tag: &str, dir: &Path, options: &str) {
+    command.arg("-fsdev").arg(format!(
+        "local,id={tag},path={},security_model=none,multidevs=remap{options}",
+        // A comma ends an option; QEMU reads two as one.
+        dir.display().to_string().replace(',', ",,")
+    ));
+    command
+        .arg("-device")
+        .arg(format!("virtio-9p-pci,fsdev={tag},mount_tag={tag}"));
+}
+
+/// A running QEMU; killed when dropped.
+struct Machine {
+    child: Child,
+    output: mpsc::Receiver<Vec<u8>>,
+}
+
+impl Machine {
+    fn start(command: &mut Command, complaints: &Path) -> Result<Self> {
+        let mut child = command
+            // Kept open and unused: at its end QEMU would close the output port.
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(File::create(complaints)?)
+            .spawn()
+            .context("cannot start QEMU through setpriv")?;
+        let (sender, output) = mpsc::channel();
+        if let Some(mut pipe) = child.stdout.take() {
+            thread::spawn(move || {
+                let mut buffer = vec![0; 1 << 16];
+                while let Ok(count @ 1..) = pipe.read(&mut buffer) {
+                    if sender.send(buffer[..count].to_vec()).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        Ok(Self { child, output })
+    }
+
+    /// Copies output until QEMU ends; false when the deadline came first.
+    fn copy_output(&self, sink: &mut dyn Write, deadline: Instant) -> Result<bool> {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.output.recv_timeout(left) {
+                Ok(bytes) => {
+                    sink.write_all(&bytes)?;
+                    sink.flush()?;
+                }
+                Err(RecvTimeoutError::Disconnected) => return Ok(true),
+                Err(RecvTimeoutError::Timeout) => return Ok(false),
+            }
+        }
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        self.child.wait().context("cannot wait for QEMU")?;
+        Ok(())
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // Both fail only when it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,86 @@
+//! `cargo xtask vm`: runs a command in a virtual machine that boots a
+//! distribution kernel, has a soft-RoCE device and sees this machine's files.
+//!
+//! The root is the machine's own (or `--root`), read-only under a throw-away
+//! overlay; what the command writes is lost unless it goes to a `--share`.
+//! Its environment names the test set-up:
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `RDMACM_TEST_DEV`, `RDMACM_TEST_NETDEV` | the RDMA device and the interface below it |
+//! | `RDMACM_TEST_IP`, `RDMACM_TEST_IP6` | its addresses |
+//! | `RDMACM_TEST_PEER_IP` | a neighbour that answers ARP but no RDMA |
+
+mod accelerator;
+mod apt;
+mod initramfs;
+pub mod kernel;
+pub mod machine;
+
+use std::env;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use kernel::Release;
+use machine::Job;
+
+/// The command line of `cargo xtask vm`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Kernel to boot
+    #[arg(long, value_enum, default_value_t = Release::V6_1)]
+    kernel: Release,
+    /// Root file system to use instead of the machine's own
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+    /// Longest time the whole run may take
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    timeout: u64,
+    /// Environment variable for the command
+    #[arg(long, value_name = "NAME=VALUE", value_parser = name_and_value)]
+    env: Vec<(String, String)>,
+    /// Folder that the command may write, at the same path
+    #[arg(long, value_name = "DIR")]
+    share: Vec<PathBuf>,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<String>,
+}
+
+impl Args {
+    /// Runs the command; its exit status becomes ours.
+    pub fn run(self) -> Result<ExitCode> {
+        let kernel = kernel::get(self.kernel)?;
+        let job = Job {
+            kernel: &kernel,
+            root: self.root.map(canonical).transpose()?,
+            shares: self
+                .share
+                .into_iter()
+                .map(canonical)
+                .collect::<Result<_>>()?,
+            env: self.env,
+            directory: env::current_dir()?,
+            command: self.command,
+            timeout: Duration::from_secs(self.timeout),
+            qemu: Vec::new(),
+        };
+        machine::run(&job, &mut io::stdout()).map(ExitCode::from)
+    }
+}
+
+fn canonical(path: PathBuf) -> Result<PathBuf> {
+    fs::canonicalize(&path).with_context(|| format!("no folder {}", path.display()))
+}
+
+fn name_and_value(argument: &str) -> Result<(String, String), String> {
+    match argument.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("expected NAME=VALUE".to_owned()),
+    }
+}
