@@ -17,7 +17,13 @@ use super::plain::{Plain, wire};
 /// A command of the connection manager's character device.
 ///
 /// Implementors are the command's bytes after the header.
-pub trait Command: Plain {
+///
+/// # Safety
+///
+/// On this command the kernel writes nowhere but to the address last given to
+/// [`Command::set_response`], and no more than a `Reply` (or the room stated
+/// in the header).
+pub unsafe trait Command: Plain {
     /// The number of the command.
     const NUMBER: u32;
     /// The command in words, for errors and logs.
@@ -190,7 +196,8 @@ mod tests {
         }
     }
 
-    impl Command for Question {
+    // SAFETY: no kernel reads it.
+    unsafe impl Command for Question {
         const NUMBER: u32 = 7;
         const STEP: &'static str = "ask";
         type Reply = Answer;
@@ -205,7 +212,8 @@ mod tests {
         }
     }
 
-    impl Command for Notice {
+    // SAFETY: no kernel reads it.
+    unsafe impl Command for Notice {
         const NUMBER: u32 = 8;
         const STEP: &'static str = "tell";
         type Reply = ();

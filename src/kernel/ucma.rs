@@ -34,7 +34,10 @@ pub const MAX_ROUTE_PATHS: usize = 2;
 /// Implements [`Command`] for commands, with or without a reply.
 macro_rules! commands {
     ($($number:literal $name:ident $(-> $reply:ty)?, $step:literal;)*) => {$(
-        impl Command for $name {
+        // SAFETY: `<rdma/rdma_user_cm.h>`: the reply goes to `response`, which
+        // `set_response` sets; commands without a reply have no such address
+        // (`BIND_IP` leaves it alone).
+        unsafe impl Command for $name {
             const NUMBER: u32 = $number;
             const STEP: &'static str = $step;
             commands!(@reply $($reply)?);
@@ -567,7 +570,7 @@ impl Reply for IbServiceHead {}
 ///
 /// # Errors
 ///
-/// As [`super::submit`]; `EINVAL` from kernels without the query.
+/// As [`super::submit`]; `ENOSYS` from kernels without the query.
 pub fn query_ib_service(fd: RawFd, id: u32) -> Result<Vec<ServiceRecord>> {
     const FIRST_TRY: usize = 6;
     /// As many as the 16 bits for the length of a reply allow.
