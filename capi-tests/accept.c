@@ -86,7 +86,7 @@ TEST(depths, "66 the QP's read depths follow the parameters")
 	pair_close(&pair);
 }
 
-TEST(default_depths, "66a a NULL parameter or 255 takes the request's depths")
+TEST(default_depths, "66 a NULL parameter or 255 takes the request's depths")
 {
 	struct rdma_conn_param param = usual_param(), most = usual_param();
 
@@ -113,7 +113,7 @@ TEST(default_depths, "66a a NULL parameter or 255 takes the request's depths")
 	}
 }
 
-TEST(excessive_depths, "66b depths above the device's maximum")
+TEST(excessive_depths, "66 depths above the device's maximum")
 {
 	struct pair pair;
 	struct rdma_conn_param param = usual_param();
@@ -148,7 +148,7 @@ TEST(twice, "67 accepting twice")
 	pair_close(&pair);
 }
 
-TEST(nothing, "68 [fix] no parameter and no QP")
+TEST(nothing, "68 no parameter and no QP [fix]")
 {
 	struct pair pair;
 
@@ -157,7 +157,7 @@ TEST(nothing, "68 [fix] no parameter and no QP")
 	pair_close(&pair);
 }
 
-TEST(no_request, "67a accepting on ids without a request")
+TEST(no_request, "67 accepting on ids without a request")
 {
 	struct pair pair;
 	struct rdma_conn_param param = usual_param();
@@ -169,7 +169,7 @@ TEST(no_request, "67a accepting on ids without a request")
 	pair_close(&pair);
 }
 
-TEST(unbound, "67b [fix] accepting on an unbound id")
+TEST(unbound, "67 accepting on an unbound id [fix]")
 {
 	struct rdma_event_channel *channel = make_channel();
 	struct rdma_cm_id *id = make_id(channel, RDMA_PS_TCP);
@@ -179,7 +179,7 @@ TEST(unbound, "67b [fix] accepting on an unbound id")
 	CHECK_OK(rdma_destroy_id(id));
 }
 
-TEST(after_reject, "67c accepting after rejecting")
+TEST(after_reject, "67 accepting after rejecting")
 {
 	struct pair pair;
 	struct rdma_conn_param param = usual_param();
@@ -192,7 +192,7 @@ TEST(after_reject, "67c accepting after rejecting")
 	pair_close(&pair);
 }
 
-TEST(moved_qp, "12 a QP that cannot be moved fails the call; the caller may still reject")
+TEST(moved_qp, "a QP that cannot be moved fails the call; the caller may still reject")
 {
 	struct pair pair;
 	struct rdma_conn_param param = usual_param();
@@ -222,7 +222,7 @@ TEST(notify, "69 rdma_notify of COMM_EST")
 	pair_close(&pair);
 }
 
-TEST(notify_unbound, "69a rdma_notify of an id without connection")
+TEST(notify_unbound, "69 rdma_notify of an id without connection")
 {
 	struct rdma_event_channel *channel = make_channel();
 	struct rdma_cm_id *id = make_id(channel, RDMA_PS_TCP);
@@ -231,7 +231,7 @@ TEST(notify_unbound, "69a rdma_notify of an id without connection")
 	CHECK_OK(rdma_destroy_id(id));
 }
 
-TEST(notify_establishes, "69b rdma_notify establishes a server that saw data early")
+TEST(notify_establishes, "69 rdma_notify establishes a server that saw data early")
 {
 	struct pair pair;
 	struct rdma_conn_param param = usual_param();
@@ -247,7 +247,7 @@ TEST(notify_establishes, "69b rdma_notify establishes a server that saw data ear
 	pair_close(&pair);
 }
 
-TEST(listener_gone, "65a a request outlives its listener")
+TEST(listener_gone, "65 a request outlives its listener")
 {
 	struct pair pair;
 	struct rdma_conn_param param = usual_param();
@@ -263,7 +263,7 @@ TEST(listener_gone, "65a a request outlives its listener")
 	pair_close(&pair);
 }
 
-TEST(many, "65b several connections on one listener")
+TEST(many, "65 several connections on one listener")
 {
 	enum { COUNT = 4 };
 	struct pair pair;

@@ -49,7 +49,7 @@ TEST(request, "52 request gives a new id made like the listener")
 	pair_close(&pair);
 }
 
-TEST(request_addresses, "52a request names both addresses, its path and GIDs")
+TEST(request_addresses, "52 request names both addresses, its path and GIDs")
 {
 	struct pair pair;
 	struct sockaddr_in *local, *peer;
@@ -75,7 +75,7 @@ TEST(request_addresses, "52a request names both addresses, its path and GIDs")
 	pair_close(&pair);
 }
 
-TEST(request_ipv6, "52b request over IPv6")
+TEST(request_ipv6, "52 request over IPv6")
 {
 	struct pair pair;
 	struct rdma_conn_param param = usual_param();
@@ -96,7 +96,7 @@ TEST(request_ipv6, "52b request over IPv6")
 	pair_close(&pair);
 }
 
-TEST(wildcard, "52c a wildcard listener's request is bound to the device")
+TEST(wildcard, "52 a wildcard listener's request is bound to the device")
 {
 	struct pair pair;
 	struct rdma_conn_param param = usual_param();
@@ -147,7 +147,7 @@ TEST(until_ack, "53 request and its data stay readable until acknowledged")
 	pair_close(&pair);
 }
 
-TEST(maximum_depths, "47a depths of 255 and a NULL parameter ask for the device's maximum")
+TEST(maximum_depths, "47 depths of 255 and a NULL parameter ask for the device's maximum")
 {
 	struct rdma_conn_param most = usual_param();
 	struct ibv_device_attr limits;
@@ -169,7 +169,7 @@ TEST(maximum_depths, "47a depths of 255 and a NULL parameter ask for the device'
 	}
 }
 
-TEST(clamped, "47b retry counts above 7 are cut to 7")
+TEST(clamped, "47 retry counts above 7 are cut to 7")
 {
 	struct pair pair;
 	struct rdma_conn_param param = usual_param();
@@ -184,7 +184,7 @@ TEST(clamped, "47b retry counts above 7 are cut to 7")
 	pair_close(&pair);
 }
 
-TEST(twice, "51a connecting twice, while pending and when established")
+TEST(twice, "51 connecting twice, while pending and when established")
 {
 	struct pair pair;
 	struct rdma_conn_param param = usual_param();
@@ -323,7 +323,7 @@ TEST(establish, "76 rdma_establish completes a connection of external QPs")
 	external_close(&external);
 }
 
-TEST(establish_early, "76a rdma_establish without a response")
+TEST(establish_early, "76 rdma_establish without a response")
 {
 	struct pair pair;
 
@@ -359,7 +359,7 @@ TEST(equal_numbers, "78 both ends name the same QP number")
 	external_close(&external);
 }
 
-TEST(ece, "96a ECE options of both sides reach the other")
+TEST(ece, "96 ECE options of both sides reach the other")
 {
 	struct external external;
 	struct pair *pair = &external.pair;
@@ -390,7 +390,7 @@ TEST(ece, "96a ECE options of both sides reach the other")
 	external_close(&external);
 }
 
-TEST(ece_none, "96b a request without ECE reads as none")
+TEST(ece_none, "96 a request without ECE reads as none")
 {
 	struct pair pair;
 	struct ibv_ece remote = { .vendor_id = 1, .options = 1 };

@@ -20,7 +20,7 @@ TEST(disconnect, "79 disconnecting puts the own QP in ERR, the peer's stays in R
 	pair_close(&pair);
 }
 
-TEST(server, "79a the server may disconnect as well")
+TEST(server, "79 the server may disconnect as well")
 {
 	struct pair pair;
 
@@ -48,7 +48,7 @@ TEST(both, "80 the peer disconnects too: DISCONNECTED, then TIMEWAIT_EXIT on bot
 	pair_close(&pair);
 }
 
-TEST(simultaneous, "80a both disconnect before either reads an event", .timeout = 60)
+TEST(simultaneous, "80 both disconnect before either reads an event", .timeout = 60)
 {
 	struct pair pair;
 
@@ -60,7 +60,7 @@ TEST(simultaneous, "80a both disconnect before either reads an event", .timeout 
 	pair_close(&pair);
 }
 
-TEST(twice, "80b disconnecting twice")
+TEST(twice, "80 disconnecting twice")
 {
 	struct pair pair;
 
@@ -71,7 +71,7 @@ TEST(twice, "80b disconnecting twice")
 	pair_close(&pair);
 }
 
-TEST(flush, "79b receives of the disconnecting side are flushed")
+TEST(flush, "79 receives of the disconnecting side are flushed")
 {
 	struct pair pair;
 	struct ibv_mr *mr;
@@ -90,7 +90,7 @@ TEST(flush, "79b receives of the disconnecting side are flushed")
 	pair_close(&pair);
 }
 
-TEST(destroyed, "79c destroying a connected id disconnects the peer")
+TEST(destroyed, "79 destroying a connected id disconnects the peer")
 {
 	struct pair pair;
 
@@ -114,7 +114,7 @@ TEST(unbound, "81 disconnecting an unbound id")
 	CHECK_OK(rdma_destroy_id(id));
 }
 
-TEST(early, "81a disconnecting before connecting, without and with a QP")
+TEST(early, "81 disconnecting before connecting, without and with a QP")
 {
 	struct pair pair;
 
@@ -127,7 +127,7 @@ TEST(early, "81a disconnecting before connecting, without and with a QP")
 	pair_close(&pair);
 }
 
-TEST(after_destroy_qp, "79d disconnecting after the QP was destroyed")
+TEST(after_destroy_qp, "79 disconnecting after the QP was destroyed")
 {
 	struct pair pair;
 
@@ -138,7 +138,7 @@ TEST(after_destroy_qp, "79d disconnecting after the QP was destroyed")
 	pair_close(&pair);
 }
 
-TEST(no_leak, "79e fifty connections leave no descriptors behind", .timeout = 240)
+TEST(no_leak, "79 fifty connections leave no descriptors behind", .timeout = 240)
 {
 	unsigned int before = 0;
 

@@ -14,7 +14,7 @@ static void check_data(const void *data, uint8_t length, const unsigned char *se
 	CHECK(all_zero(bytes + sent_length, field - sent_length));
 }
 
-TEST(request, "48a request: 0, 1, 55 and 56 bytes arrive")
+TEST(request, "48 request: 0, 1, 55 and 56 bytes arrive")
 {
 	static const uint8_t lengths[] = { 0, 1, REQ_DATA - 1, REQ_DATA };
 	unsigned char data[REQ_DATA];
@@ -35,7 +35,7 @@ TEST(request, "48a request: 0, 1, 55 and 56 bytes arrive")
 	}
 }
 
-TEST(request_limit, "48b request: 57 to 255 bytes fail and may be retried")
+TEST(request_limit, "48 request: 57 to 255 bytes fail and may be retried")
 {
 	struct pair pair;
 	struct rdma_conn_param param = usual_param();
@@ -56,7 +56,7 @@ TEST(request_limit, "48b request: 57 to 255 bytes fail and may be retried")
 	pair_close(&pair);
 }
 
-TEST(reply, "65c reply: 0, 1 and 195 bytes arrive")
+TEST(reply, "65 reply: 0, 1 and 195 bytes arrive")
 {
 	static const uint8_t lengths[] = { 0, 1, REP_DATA - 1 };
 	unsigned char data[REP_DATA];
@@ -78,7 +78,7 @@ TEST(reply, "65c reply: 0, 1 and 195 bytes arrive")
 	}
 }
 
-TEST(reject, "70b reject: 1 and 147 bytes arrive")
+TEST(reject, "70 reject: 1 and 147 bytes arrive")
 {
 	static const uint8_t lengths[] = { 1, REJ_DATA - 1 };
 	unsigned char data[REJ_DATA];
@@ -98,7 +98,7 @@ TEST(reject, "70b reject: 1 and 147 bytes arrive")
 	}
 }
 
-TEST(reject_null, "70c reject: a length without data sends none")
+TEST(reject_null, "70 reject: a length without data sends none")
 {
 	struct pair pair;
 
@@ -110,7 +110,7 @@ TEST(reject_null, "70c reject: a length without data sends none")
 	pair_close(&pair);
 }
 
-TEST(ud_request, "83a UD request: 180 bytes arrive, 181 fail")
+TEST(ud_request, "83 UD request: 180 bytes arrive, 181 fail")
 {
 	struct pair pair;
 	struct rdma_conn_param param = usual_param();
@@ -129,7 +129,7 @@ TEST(ud_request, "83a UD request: 180 bytes arrive, 181 fail")
 	pair_close(&pair);
 }
 
-TEST(ud_reply, "84a UD reply: 136 bytes arrive")
+TEST(ud_reply, "84 UD reply: 136 bytes arrive")
 {
 	struct pair pair;
 	struct rdma_conn_param param = usual_param();
@@ -148,7 +148,7 @@ TEST(ud_reply, "84a UD reply: 136 bytes arrive")
 	pair_close(&pair);
 }
 
-TEST(ud_reject, "86a UD reject: 136 bytes arrive, 137 fail")
+TEST(ud_reject, "86 UD reject: 136 bytes arrive, 137 fail")
 {
 	struct pair pair;
 	unsigned char data[SIDR_REP_DATA + 1];

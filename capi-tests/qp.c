@@ -36,7 +36,7 @@ TEST(passive, "55 QP of a requested id is in INIT with remote access")
 	pair_close(&pair);
 }
 
-TEST(passive_no_reads, "55a without responder resources only remote writes are allowed")
+TEST(passive_no_reads, "55 without responder resources only remote writes are allowed")
 {
 	const int remote =
 		IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
@@ -69,7 +69,7 @@ TEST(twice, "56 second QP")
 	pair_close(&pair);
 }
 
-TEST(again, "56a a QP can be made again after it was destroyed")
+TEST(again, "56 a QP can be made again after it was destroyed")
 {
 	struct pair pair;
 
@@ -84,7 +84,7 @@ TEST(again, "56a a QP can be made again after it was destroyed")
 	pair_close(&pair);
 }
 
-TEST(unbound, "57 [fix] QP of an unbound id")
+TEST(unbound, "57 QP of an unbound id [fix]")
 {
 	struct rdma_event_channel *channel = make_channel();
 	struct rdma_cm_id *id = make_id(channel, RDMA_PS_TCP);
@@ -95,7 +95,7 @@ TEST(unbound, "57 [fix] QP of an unbound id")
 	CHECK_OK(rdma_destroy_id(id));
 }
 
-TEST(unbound_ex, "57a [fix] extended QP of an unbound id")
+TEST(unbound_ex, "57 extended QP of an unbound id [fix]")
 {
 	struct rdma_event_channel *channel = make_channel();
 	struct rdma_cm_id *id = make_id(channel, RDMA_PS_TCP);
@@ -108,7 +108,7 @@ TEST(unbound_ex, "57a [fix] extended QP of an unbound id")
 	CHECK_OK(rdma_destroy_id(id));
 }
 
-TEST(destroy_none, "57b [fix] destroying no QP does nothing")
+TEST(destroy_none, "57 destroying no QP does nothing [fix]")
 {
 	struct rdma_event_channel *channel = make_channel();
 	struct rdma_cm_id *id = make_id(channel, RDMA_PS_TCP);
@@ -139,7 +139,7 @@ TEST(foreign_pd, "58 PD of another context")
 	CHECK_OK(ibv_close_device(context));
 }
 
-TEST(own_pd, "58a PD of the caller becomes that of the id")
+TEST(own_pd, "58 PD of the caller becomes that of the id")
 {
 	struct pair pair;
 	struct ibv_qp_init_attr init;
@@ -157,7 +157,7 @@ TEST(own_pd, "58a PD of the caller becomes that of the id")
 	CHECK_OK(ibv_dealloc_pd(pd));
 }
 
-TEST(library_cqs, "59a CQs and channels made by the library")
+TEST(library_cqs, "59 CQs and channels made by the library")
 {
 	struct pair pair;
 	struct ibv_qp_init_attr init;
@@ -197,7 +197,7 @@ TEST(library_cqs, "59a CQs and channels made by the library")
 	pair_close(&pair);
 }
 
-TEST(own_recv_cq, "59 [fix] send CQ of the library goes with a QP whose recv CQ is the caller's")
+TEST(own_recv_cq, "59 send CQ of the library goes with a QP whose recv CQ is the caller's [fix]")
 {
 	struct pair pair;
 	struct ibv_qp_init_attr init;
@@ -224,7 +224,7 @@ TEST(own_recv_cq, "59 [fix] send CQ of the library goes with a QP whose recv CQ 
 	CHECK_OK(ibv_destroy_cq(cq));
 }
 
-TEST(own_send_cq, "59b recv CQ of the library goes with a QP whose send CQ is the caller's")
+TEST(own_send_cq, "59 recv CQ of the library goes with a QP whose send CQ is the caller's")
 {
 	struct pair pair;
 	struct ibv_qp_init_attr init;
@@ -249,7 +249,7 @@ TEST(own_send_cq, "59b recv CQ of the library goes with a QP whose send CQ is th
 	CHECK_OK(ibv_destroy_cq(cq));
 }
 
-TEST(own_cqs, "59c both CQs of the caller are neither recorded nor destroyed")
+TEST(own_cqs, "59 both CQs of the caller are neither recorded nor destroyed")
 {
 	struct pair pair;
 	struct ibv_qp_init_attr init;
@@ -270,7 +270,7 @@ TEST(own_cqs, "59c both CQs of the caller are neither recorded nor destroyed")
 	CHECK_OK(ibv_destroy_cq(cq));
 }
 
-TEST(too_large, "59d failing QP leaves no CQs behind")
+TEST(too_large, "59 failing QP leaves no CQs behind")
 {
 	struct pair pair;
 	struct ibv_qp_init_attr init;
@@ -290,7 +290,7 @@ TEST(too_large, "59d failing QP leaves no CQs behind")
 	pair_close(&pair);
 }
 
-TEST(keeps_foreign_cq, "59e [fix] failing QP does not destroy CQs of the caller set in the id")
+TEST(keeps_foreign_cq, "59 failing QP does not destroy CQs of the caller set in the id [fix]")
 {
 	struct pair pair;
 	struct ibv_qp_init_attr init;
@@ -310,7 +310,7 @@ TEST(keeps_foreign_cq, "59e [fix] failing QP does not destroy CQs of the caller 
 	pair_close(&pair);
 }
 
-TEST(extended, "60a extended QP with a PD of the caller")
+TEST(extended, "60 extended QP with a PD of the caller")
 {
 	struct pair pair;
 	struct ibv_qp_init_attr_ex init = {
@@ -334,7 +334,7 @@ TEST(extended, "60a extended QP with a PD of the caller")
 	CHECK_OK(ibv_dealloc_pd(pd));
 }
 
-TEST(extended_default_pd, "60b extended QP without a PD gets that of the id")
+TEST(extended_default_pd, "60 extended QP without a PD gets that of the id")
 {
 	struct pair pair;
 	struct ibv_qp_init_attr_ex init = {
@@ -353,7 +353,7 @@ TEST(extended_default_pd, "60b extended QP without a PD gets that of the id")
 	pair_close(&pair);
 }
 
-TEST(extended_operations, "60c extended QP with send operations")
+TEST(extended_operations, "60 extended QP with send operations")
 {
 	struct pair pair;
 	struct ibv_qp_init_attr_ex init = {
@@ -370,7 +370,7 @@ TEST(extended_operations, "60c extended QP with send operations")
 	pair_close(&pair);
 }
 
-TEST(xrc, "60d XRC QPs are refused on a device without XRC, leaving nothing behind")
+TEST(xrc, "60 XRC QPs are refused on a device without XRC, leaving nothing behind")
 {
 	struct rdma_event_channel *channel = make_channel();
 	struct rdma_cm_id *id = make_id(channel, RDMA_PS_IB);
@@ -433,7 +433,7 @@ TEST(attributes, "62 attributes for the QP of a requested id")
 	pair_close(&pair);
 }
 
-TEST(attributes_active, "62a attributes before a request: INIT without access, RTR impossible")
+TEST(attributes_active, "62 attributes before a request: INIT without access, RTR impossible")
 {
 	struct pair pair;
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT };
@@ -449,7 +449,7 @@ TEST(attributes_active, "62a attributes before a request: INIT without access, R
 	pair_close(&pair);
 }
 
-TEST(attributes_ud, "62b attributes for a UD QP")
+TEST(attributes_ud, "62 attributes for a UD QP")
 {
 	struct pair pair;
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT };
@@ -480,7 +480,7 @@ TEST(attributes_bad, "63 attributes for an unknown state leave the caller's unto
 	pair_close(&pair);
 }
 
-TEST(attributes_unbound, "63a attributes for an unbound id")
+TEST(attributes_unbound, "63 attributes for an unbound id")
 {
 	struct rdma_event_channel *channel = make_channel();
 	struct rdma_cm_id *id = make_id(channel, RDMA_PS_TCP);

@@ -29,7 +29,7 @@ TEST(data, "70 reject data of 149 and 148 bytes")
 	pair_close(&pair);
 }
 
-TEST(no_data, "70a without data the client reads zeros")
+TEST(no_data, "70 without data the client reads zeros")
 {
 	struct pair pair;
 
@@ -52,7 +52,7 @@ TEST(twice, "71 rejecting twice")
 	pair_close(&pair);
 }
 
-TEST(with_qp, "71a rejecting with a QP already made")
+TEST(with_qp, "71 rejecting with a QP already made")
 {
 	struct pair pair;
 
@@ -63,7 +63,7 @@ TEST(with_qp, "71a rejecting with a QP already made")
 	pair_close(&pair);
 }
 
-TEST(no_request, "71b rejecting without a request")
+TEST(no_request, "71 rejecting without a request")
 {
 	struct pair pair;
 	struct rdma_cm_id *unbound;
@@ -76,7 +76,7 @@ TEST(no_request, "71b rejecting without a request")
 	pair_close(&pair);
 }
 
-TEST(established, "71c rejecting after accepting")
+TEST(established, "71 rejecting after accepting")
 {
 	struct pair pair;
 
@@ -110,7 +110,7 @@ TEST(destroyed, "73 destroying the requested id rejects")
 	pair_close(&pair);
 }
 
-TEST(listener_destroyed, "73a destroying a listener rejects requests nobody read")
+TEST(listener_destroyed, "73 destroying a listener rejects requests nobody read")
 {
 	struct pair pair;
 	struct rdma_conn_param param = usual_param();
@@ -127,7 +127,7 @@ TEST(listener_destroyed, "73a destroying a listener rejects requests nobody read
 	pair_close(&pair);
 }
 
-TEST(new_id, "51b after a reject a new id may connect")
+TEST(new_id, "51 after a reject a new id may connect")
 {
 	struct pair pair;
 	struct rdma_conn_param param = usual_param();

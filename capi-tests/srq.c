@@ -38,7 +38,7 @@ TEST(own, "60 QP made after rdma_create_srq receives from it")
 	pair_close(&pair);
 }
 
-TEST(own_pd, "60e SRQ on a PD of the caller")
+TEST(own_pd, "60 SRQ on a PD of the caller")
 {
 	struct pair pair;
 	struct ibv_srq_init_attr init = usual_srq();
@@ -58,7 +58,7 @@ TEST(own_pd, "60e SRQ on a PD of the caller")
 	CHECK_OK(ibv_dealloc_pd(pd));
 }
 
-TEST(extended, "61a rdma_create_srq_ex with the basic type")
+TEST(extended, "61 rdma_create_srq_ex with the basic type")
 {
 	struct pair pair;
 	struct ibv_srq_init_attr_ex init = {
@@ -90,7 +90,7 @@ TEST(untyped, "61 rdma_create_srq_ex without a type")
 	pair_close(&pair);
 }
 
-TEST(foreign_pd, "61b PD of another context")
+TEST(foreign_pd, "61 PD of another context")
 {
 	struct pair pair;
 	struct ibv_srq_init_attr init = usual_srq();
@@ -110,7 +110,7 @@ TEST(foreign_pd, "61b PD of another context")
 	CHECK_OK(ibv_close_device(context));
 }
 
-TEST(xrc, "61c XRC SRQ is refused on a device without XRC, leaving nothing behind")
+TEST(xrc, "61 XRC SRQ is refused on a device without XRC, leaving nothing behind")
 {
 	struct rdma_event_channel *channel = make_channel();
 	struct rdma_cm_id *id = make_id(channel, RDMA_PS_IB);
@@ -132,7 +132,7 @@ TEST(xrc, "61c XRC SRQ is refused on a device without XRC, leaving nothing behin
 	CHECK_OK(rdma_destroy_id(id));
 }
 
-TEST(too_large, "61d SRQ beyond the device's limit")
+TEST(too_large, "61 SRQ beyond the device's limit")
 {
 	struct pair pair;
 	struct ibv_srq_init_attr init = usual_srq();
@@ -145,7 +145,7 @@ TEST(too_large, "61d SRQ beyond the device's limit")
 	pair_close(&pair);
 }
 
-TEST(unbound, "61e [fix] SRQ of an unbound id")
+TEST(unbound, "61 SRQ of an unbound id [fix]")
 {
 	struct rdma_event_channel *channel = make_channel();
 	struct rdma_cm_id *id = make_id(channel, RDMA_PS_TCP);
@@ -156,7 +156,7 @@ TEST(unbound, "61e [fix] SRQ of an unbound id")
 	CHECK_OK(rdma_destroy_id(id));
 }
 
-TEST(destroy_none, "61f [fix] destroying no SRQ does nothing")
+TEST(destroy_none, "61 destroying no SRQ does nothing [fix]")
 {
 	struct rdma_event_channel *channel = make_channel();
 	struct rdma_cm_id *id = make_id(channel, RDMA_PS_TCP);
@@ -165,7 +165,7 @@ TEST(destroy_none, "61f [fix] destroying no SRQ does nothing")
 	CHECK_OK(rdma_destroy_id(id));
 }
 
-TEST(data, "60f messages arrive through the SRQ of an accepted id")
+TEST(data, "60 messages arrive through the SRQ of an accepted id")
 {
 	struct pair pair;
 	struct rdma_conn_param param = usual_param();

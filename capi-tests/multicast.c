@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* Multicast groups: joining, leaving, data, wrong arguments. */
+#include "pair.h"
+
+#define GROUP "239.1.2.3"
+
+enum { MULTICAST_QPN = 0xFFFFFF, GRH_SIZE = 40 };
+
+/* A UD id bound to the device, with a QP. */
+static struct rdma_cm_id *member(struct rdma_event_channel *channel)
+{
+	struct rdma_cm_id *id = make_id(channel, RDMA_PS_UDP);
+
+	CHECK_OK(rdma_bind_addr(id, test_addr(0)));
+	make_qp(id);
+	return id;
+}
+
+static void destroy_member(struct rdma_cm_id *id)
+{
+	if (id->qp)
+		rdma_destroy_qp(id);
+	CHECK_OK(rdma_destroy_id(id));
+}
+
+/* Joins and waits; the caller acknowledges the event. */
+static struct rdma_cm_event *join(struct rdma_cm_id *id, const char *group, void *context)
+{
+	struct rdma_cm_event *event;
+
+	CHECK_OK(rdma_join_multicast(id, make_addr(group, 0), context));
+	event = expect_event(id->channel, RDMA_CM_EVENT_MULTICAST_JOIN, EVENT_TIMEOUT);
+	CHECK_EQ(event->status, 0);
+	CHECK(event->id == id);
+	return event;
+}
+
+TEST(unbound, "87 joining with an unbound id")
+{
+	struct rdma_event_channel *channel = make_channel();
+	struct rdma_cm_id *id = make_id(channel, RDMA_PS_UDP);
+
+	CHECK_ERRNO(rdma_join_multicast(id, make_addr(GROUP, 0), NULL), EINVAL);
+	CHECK_OK(rdma_destroy_id(id));
+}
+
+TEST(joins, "88 MULTICAST_JOIN tells context, QP number, Q_Key and group GID")
+{
+	static const unsigned char group_tail[4] = { 239, 1, 2, 3 };
+	struct rdma_event_channel *channel = make_channel();
+	struct rdma_cm_id *id = member(channel);
+	struct rdma_cm_event *event;
+	struct rdma_ud_param *ud;
+	int context;
+
+	event = join(id, GROUP, &context);
+	ud = &event->param.ud;
+	CHECK(ud->private_data == &context);
+	CHECK_EQ(ud->private_data_len, 0);
+	CHECK_EQ(ud->qp_num, MULTICAST_QPN);
+	CHECK_EQ(ud->qkey, RDMA_UDP_QKEY);
+	CHECK_EQ(ud->ah_attr.is_global, 1);
+	CHECK_EQ(ud->ah_attr.port_num, 1);
+	CHECK(memcmp(ud->ah_attr.grh.dgid.raw + 12, group_tail, 4) == 0);
+	CHECK_OK(rdma_ack_cm_event(event));
+	CHECK_OK(rdma_leave_multicast(id, make_addr(GROUP, 0)));
+	destroy_member(id);
+}
+
+TEST(without_qp, "88 joining without a QP")
+{
+	struct rdma_event_channel *channel = make_channel();
+	struct rdma_cm_id *id = make_id(channel, RDMA_PS_UDP);
+
+	CHECK_OK(rdma_bind_addr(id, test_addr(0)));
+	CHECK_OK(rdma_ack_cm_event(join(id, GROUP, NULL)));
+	CHECK_OK(rdma_leave_multicast(id, make_addr(GROUP, 0)));
+	destroy_member(id);
+}
+
+TEST(resolved, "88 joining with an id that resolved the group's address")
+{
+	struct rdma_event_channel *channel = make_channel();
+	struct rdma_cm_id *id = make_id(channel, RDMA_PS_UDP);
+
+	CHECK_OK(rdma_resolve_addr(id, test_addr(0), make_addr(GROUP, 0), 5000));
+	CHECK_EQ(take_event(channel, RDMA_CM_EVENT_ADDR_RESOLVED), 0);
+	make_qp(id);
+	CHECK_OK(rdma_ack_cm_event(join(id, GROUP, NULL)));
+	CHECK_OK(rdma_leave_multicast(id, make_addr(GROUP, 0)));
+	destroy_member(id);
+}
+
+TEST(arguments, "89 wrong masks and flags of rdma_join_multicast_ex")
+{
+	struct rdma_event_channel *channel = make_channel();
+	struct rdma_cm_id *id = member(channel);
+	struct rdma_cm_join_mc_attr_ex attr = { .addr = make_addr(GROUP, 0) };
+
+	attr.comp_mask = RDMA_CM_JOIN_MC_ATTR_RESERVED;
+	CHECK_ERRNO(rdma_join_multicast_ex(id, &attr, NULL), ENOTSUP);
+	attr.comp_mask = RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
+	CHECK_ERRNO(rdma_join_multicast_ex(id, &attr, NULL), EINVAL);
+	attr.comp_mask = RDMA_CM_JOIN_MC_ATTR_ADDRESS;
+	CHECK_ERRNO(rdma_join_multicast_ex(id, &attr, NULL), EINVAL);
+	attr.comp_mask = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
+	attr.join_flags = RDMA_MC_JOIN_FLAG_RESERVED;
+	CHECK_ERRNO(rdma_join_multicast_ex(id, &attr, NULL), EINVAL);
+	expect_no_event(channel, 100);
+	destroy_member(id);
+}
+
+TEST(family, "89 address of an unknown family")
+{
+	struct rdma_event_channel *channel = make_channel();
+	struct rdma_cm_id *id = member(channel);
+	struct sockaddr local = { .sa_family = AF_UNIX };
+
+	CHECK_ERRNO(rdma_join_multicast(id, &local, NULL), EINVAL);
+	destroy_member(id);
+}
+
+TEST(full_member, "90 joining as full member by rdma_join_multicast_ex")
+{
+	struct rdma_event_channel *channel = make_channel();
+	struct rdma_cm_id *id = member(channel);
+	struct rdma_cm_join_mc_attr_ex attr = {
+		.comp_mask = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS,
+		.join_flags = RDMA_MC_JOIN_FLAG_FULLMEMBER,
+		.addr = make_addr(GROUP, 0),
+	};
+
+	CHECK_OK(rdma_join_multicast_ex(id, &attr, NULL));
+	CHECK_EQ(take_event(channel, RDMA_CM_EVENT_MULTICAST_JOIN), 0);
+	CHECK_OK(rdma_leave_multicast(id, attr.addr));
+	destroy_member(id);
+}
+
+TEST(send_only, "90 joining as a sender only, leaving")
+{
+	struct rdma_event_channel *channel = make_channel();
+	struct rdma_cm_id *id = member(channel);
+	struct rdma_cm_join_mc_attr_ex attr = {
+		.comp_mask = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS,
+		.join_flags = RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER,
+		.addr = make_addr(GROUP, 0),
+	};
+	int context;
+	struct rdma_cm_event *event;
+
+	CHECK_OK(rdma_join_multicast_ex(id, &attr, &context));
+	event = expect_event(channel, RDMA_CM_EVENT_MULTICAST_JOIN, EVENT_TIMEOUT);
+	CHECK_EQ(event->status, 0);
+	CHECK(event->param.ud.private_data == &context);
+	CHECK_OK(rdma_ack_cm_event(event));
+	CHECK_OK(rdma_leave_multicast(id, attr.addr));
+	destroy_member(id);
+}
+
+TEST(leave_twice, "91 leaving twice, or a group never joined")
+{
+	struct rdma_event_channel *channel = make_channel();
+	struct rdma_cm_id *id = member(channel);
+
+	CHECK_ERRNO(rdma_leave_multicast(id, make_addr(GROUP, 0)), EADDRNOTAVAIL);
+	CHECK_OK(rdma_ack_cm_event(join(id, GROUP, NULL)));
+	CHECK_ERRNO(rdma_leave_multicast(id, make_addr("239.1.2.4", 0)), EADDRNOTAVAIL);
+	CHECK_OK(rdma_leave_multicast(id, make_addr(GROUP, 0)));
+	CHECK_ERRNO(rdma_leave_multicast(id, make_addr(GROUP, 0)), EADDRNOTAVAIL);
+	destroy_member(id);
+}
+
+TEST(leave_other_family, "91 leaving an address of an unknown family")
+{
+	struct rdma_event_channel *channel = make_channel();
+	struct rdma_cm_id *id = member(channel);
+	struct sockaddr local = { .sa_family = AF_UNIX };
+
+	CHECK_ERRNO(rdma_leave_multicast(id, &local), EINVAL);
+	destroy_member(id);
+}
+
+TEST(wrong_ids, "92 joining 0.0.0.0, and with a connected type of id")
+{
+	struct rdma_event_channel *channel = make_channel();
+	struct rdma_cm_id *id = member(channel);
+	struct rdma_cm_id *connected = make_id(channel, RDMA_PS_TCP);
+
+	CHECK_ERRNO(rdma_join_multicast(id, make_addr("0.0.0.0", 0), NULL), EINVAL);
+	CHECK_OK(rdma_bind_addr(connected, test_addr(0)));
+	CHECK_ERRNO(rdma_join_multicast(connected, make_addr(GROUP, 0), NULL), EINVAL);
+	CHECK_OK(rdma_destroy_id(connected));
+	destroy_member(id);
+}
+
+TEST(destroy_joined, "93 destroying an id that is in groups", .timeout = 60)
+{
+	size_t before = 0;
+
+	for (int i = 0; i < 20; i++) {
+		struct rdma_event_channel *channel = make_channel();
+		struct rdma_cm_id *id = member(channel);
+
+		CHECK_OK(rdma_ack_cm_event(join(id, GROUP, NULL)));
+		CHECK_OK(rdma_ack_cm_event(join(id, "239.1.2.4", NULL)));
+		destroy_member(id);
+		rdma_destroy_event_channel(channel);
+		if (i == 4)
+			before = open_descriptors();
+	}
+	CHECK_EQ(open_descriptors(), before);
+}
+
+TEST(destroy_joining, "93 destroying an id whose joins nobody read")
+{
+	struct rdma_event_channel *channel = make_channel();
+	struct rdma_cm_id *id = member(channel);
+
+	CHECK_OK(rdma_join_multicast(id, make_addr(GROUP, 0), NULL));
+	CHECK(wait_readable(channel));
+	destroy_member(id);
+	expect_no_event(channel, 100);
+}
+
+TEST(leave_unread, "leaving before the join event was read")
+{
+	struct rdma_event_channel *channel = make_channel();
+	struct rdma_cm_id *id = member(channel);
+
+	CHECK_OK(rdma_join_multicast(id, make_addr(GROUP, 0), NULL));
+	CHECK(wait_readable(channel));
+	CHECK_OK(rdma_leave_multicast(id, make_addr(GROUP, 0)));
+	expect_no_event(channel, 100);
+	destroy_member(id);
+}
+
+TEST(two_groups, "events of two groups name their contexts; leaving one keeps the other")
+{
+	struct rdma_event_channel *channel = make_channel();
+	struct rdma_cm_id *id = member(channel);
+	struct rdma_cm_event *first, *second;
+	int contexts[2];
+
+	first = join(id, GROUP, &contexts[0]);
+	second = join(id, "239.1.2.4", &contexts[1]);
+	CHECK(first->param.ud.private_data == &contexts[0]);
+	CHECK(second->param.ud.private_data == &contexts[1]);
+	CHECK_OK(rdma_ack_cm_event(first));
+	CHECK_OK(rdma_leave_multicast(id, make_addr(GROUP, 0)));
+	CHECK_OK(rdma_ack_cm_event(second));
+	CHECK_OK(rdma_leave_multicast(id, make_addr("239.1.2.4", 0)));
+	destroy_member(id);
+}
+
+TEST(data, "a datagram to the group reaches another member")
+{
+	struct rdma_event_channel *channel = make_channel();
+	struct rdma_cm_id *sender = member(channel), *receiver = member(channel);
+	struct rdma_cm_event *joined;
+	char out[32] = "to the group", in[GRH_SIZE + 32];
+	struct ibv_mr *out_mr, *in_mr;
+	struct ibv_ah *ah;
+	struct ibv_wc wc;
+
+	CHECK_OK(rdma_ack_cm_event(join(receiver, GROUP, NULL)));
+	joined = join(sender, GROUP, NULL);
+	ah = ibv_create_ah(sender->pd, &joined->param.ud.ah_attr);
+	CHECK(ah);
+	out_mr = rdma_reg_msgs(sender, out, sizeof(out));
+	in_mr = rdma_reg_msgs(receiver, in, sizeof(in));
+	CHECK(out_mr);
+	CHECK(in_mr);
+	CHECK_OK(rdma_post_recv(receiver, in, in, sizeof(in), in_mr));
+	CHECK_OK(rdma_post_ud_send(sender, out, out, sizeof(out), out_mr, 0, ah,
+				   joined->param.ud.qp_num));
+	send_done(sender, out);
+	wc = recv_done(receiver, in);
+	CHECK_EQ(wc.byte_len, sizeof(in));
+	CHECK_EQ(wc.src_qp, sender->qp->qp_num);
+	CHECK(memcmp(in + GRH_SIZE, out, sizeof(out)) == 0);
+	CHECK_EQ(ibv_destroy_ah(ah), 0);
+	CHECK_OK(rdma_dereg_mr(out_mr));
+	CHECK_OK(rdma_dereg_mr(in_mr));
+	CHECK_OK(rdma_ack_cm_event(joined));
+	CHECK_OK(rdma_leave_multicast(sender, make_addr(GROUP, 0)));
+	CHECK_OK(rdma_leave_multicast(receiver, make_addr(GROUP, 0)));
+	destroy_member(sender);
+	destroy_member(receiver);
+}

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* Synchronous ids (no channel given): calls that wait, with a peer in a thread. */
+#include "pair.h"
+
+#include <pthread.h>
+
+/* A synchronous listener whose thread serves one connection. */
+struct server {
+	struct rdma_cm_id *listener;
+	void (*serve)(struct server *server);
+	struct rdma_cm_id *id;
+	pthread_t thread;
+};
+
+static void *server_main(void *argument)
+{
+	struct server *server = argument;
+
+	server->serve(server);
+	return NULL;
+}
+
+static void start_server(struct server *server, enum rdma_port_space ps,
+			 void (*serve)(struct server *))
+{
+	server->serve = serve;
+	server->id = NULL;
+	server->listener = make_id(NULL, ps);
+	CHECK_OK(rdma_bind_addr(server->listener, test_addr(0)));
+	CHECK_OK(rdma_listen(server->listener, 4));
+	CHECK_OK(pthread_create(&server->thread, NULL, server_main, server));
+}
+
+static void end_server(struct server *server)
+{
+	CHECK_OK(pthread_join(server->thread, NULL));
+	CHECK_OK(rdma_destroy_id(server->listener));
+}
+
+/* A synchronous client with its route resolved and a QP. */
+static struct rdma_cm_id *make_client(struct server *server)
+{
+	struct rdma_cm_id *id = make_id(NULL, server->listener->ps);
+
+	CHECK_OK(rdma_resolve_addr(id, NULL, rdma_get_local_addr(server->listener), 5000));
+	CHECK(id->event);
+	CHECK_EQ(id->event->event, RDMA_CM_EVENT_ADDR_RESOLVED);
+	CHECK(id->verbs);
+	CHECK_OK(rdma_resolve_route(id, 5000));
+	CHECK_EQ(id->event->event, RDMA_CM_EVENT_ROUTE_RESOLVED);
+	make_qp(id);
+	return id;
+}
+
+static void destroy(struct rdma_cm_id *id)
+{
+	rdma_destroy_qp(id);
+	CHECK_OK(rdma_destroy_id(id));
+}
+
+static void serve_one(struct server *server)
+{
+	struct rdma_conn_param param = usual_param();
+	char buffer[32];
+	struct ibv_mr *mr;
+
+	CHECK_OK(rdma_get_request(server->listener, &server->id));
+	CHECK(server->id->event);
+	CHECK_EQ(server->id->event->event, RDMA_CM_EVENT_CONNECT_REQUEST);
+	CHECK(server->id->event->listen_id == server->listener);
+	CHECK(server->id->channel);
+	CHECK(server->id->channel != server->listener->channel);
+	make_qp(server->id);
+	mr = rdma_reg_msgs(server->id, buffer, sizeof(buffer));
+	CHECK(mr);
+	CHECK_OK(rdma_post_recv(server->id, buffer, buffer, sizeof(buffer), mr));
+	CHECK_OK(rdma_accept(server->id, &param));
+	CHECK_EQ(server->id->event->event, RDMA_CM_EVENT_ESTABLISHED);
+	recv_done(server->id, buffer);
+	CHECK(strcmp(buffer, "synchronous") == 0);
+	CHECK_OK(rdma_disconnect(server->id));
+	CHECK_EQ(server->id->event->event, RDMA_CM_EVENT_DISCONNECTED);
+	CHECK_OK(rdma_dereg_mr(mr));
+	destroy(server->id);
+}
+
+TEST(connection, "103 connect, send, disconnect; the last event is in the id", .timeout = 60)
+{
+	struct server server;
+	struct rdma_cm_id *client;
+	struct rdma_conn_param param = usual_param();
+	char buffer[32] = "synchronous";
+	struct ibv_mr *mr;
+
+	start_server(&server, RDMA_PS_TCP, serve_one);
+	client = make_client(&server);
+	CHECK_OK(rdma_connect(client, &param));
+	CHECK_EQ(client->event->event, RDMA_CM_EVENT_ESTABLISHED);
+	CHECK_EQ(client->event->status, 0);
+	CHECK_EQ(client->event->param.conn.private_data_len, REP_DATA);
+	mr = rdma_reg_msgs(client, buffer, sizeof(buffer));
+	CHECK(mr);
+	CHECK_OK(rdma_post_send(client, buffer, buffer, sizeof(buffer), mr, 0));
+	send_done(client, buffer);
+	CHECK_OK(rdma_disconnect(client));
+	CHECK_EQ(client->event->event, RDMA_CM_EVENT_DISCONNECTED);
+	CHECK_OK(rdma_dereg_mr(mr));
+	destroy(client);
+	end_server(&server);
+}
+
+static void serve_reject(struct server *server)
+{
+	CHECK_OK(rdma_get_request(server->listener, &server->id));
+	CHECK_OK(rdma_reject(server->id, "no", 3));
+	CHECK_OK(rdma_destroy_id(server->id));
+}
+
+TEST(rejected, "104 rejected connect gives ECONNREFUSED, the event tells why")
+{
+	struct server server;
+	struct rdma_cm_id *client;
+	struct rdma_conn_param param = usual_param();
+
+	start_server(&server, RDMA_PS_TCP, serve_reject);
+	client = make_client(&server);
+	CHECK_ERRNO(rdma_connect(client, &param), ECONNREFUSED);
+	CHECK(client->event);
+	CHECK_EQ(client->event->event, RDMA_CM_EVENT_REJECTED);
+	CHECK_EQ(client->event->status, REASON_CONSUMER);
+	CHECK(memcmp(client->event->param.conn.private_data, "no", 3) == 0);
+	CHECK_EQ(qp_state(client->qp), IBV_QPS_ERR);
+	destroy(client);
+	end_server(&server);
+}
+
+TEST(refused, "104 connect without a listener gives ECONNREFUSED")
+{
+	struct rdma_cm_id *client = make_id(NULL, RDMA_PS_TCP);
+	struct rdma_conn_param param = usual_param();
+
+	CHECK_OK(rdma_resolve_addr(client, NULL, test_addr(7), 5000));
+	CHECK_OK(rdma_resolve_route(client, 5000));
+	make_qp(client);
+	CHECK_ERRNO(rdma_connect(client, &param), ECONNREFUSED);
+	CHECK_EQ(client->event->event, RDMA_CM_EVENT_REJECTED);
+	CHECK_EQ(client->event->status, 8);
+	destroy(client);
+}
+
+static void serve_and_disconnect(struct server *server)
+{
+	struct rdma_conn_param param = usual_param();
+
+	CHECK_OK(rdma_get_request(server->listener, &server->id));
+	make_qp(server->id);
+	CHECK_OK(rdma_accept(server->id, &param));
+	CHECK_OK(rdma_disconnect(server->id));
+	CHECK_EQ(server->id->event->event, RDMA_CM_EVENT_DISCONNECTED);
+	destroy(server->id);
+}
+
+TEST(disconnect_twice, "105 second disconnect returns when the connection is gone",
+     .timeout = 90)
+{
+	struct server server;
+	struct rdma_cm_id *client;
+	struct rdma_conn_param param = usual_param();
+
+	start_server(&server, RDMA_PS_TCP, serve_and_disconnect);
+	client = make_client(&server);
+	CHECK_OK(rdma_connect(client, &param));
+	CHECK_OK(rdma_disconnect(client));
+	CHECK_EQ(client->event->event, RDMA_CM_EVENT_DISCONNECTED);
+	CHECK_OK(rdma_disconnect(client));
+	CHECK_EQ(client->event->event, RDMA_CM_EVENT_TIMEWAIT_EXIT);
+	destroy(client);
+	end_server(&server);
+}
+
+TEST(dead_neighbour, "39 resolving a silent neighbour gives ETIMEDOUT, then works")
+{
+	struct rdma_cm_id *id = make_id(NULL, RDMA_PS_TCP);
+	struct sockaddr *silent = test_addr(7);
+
+	/* The last address of the test network that is neither in use nor special. */
+	((unsigned char *)&((struct sockaddr_in *)silent)->sin_addr)[3] = 253;
+	CHECK_ERRNO(rdma_resolve_addr(id, NULL, silent, 500), ETIMEDOUT);
+	CHECK_EQ(id->event->event, RDMA_CM_EVENT_ADDR_ERROR);
+	CHECK_OK(rdma_resolve_addr(id, NULL, test_addr(7), 5000));
+	CHECK_EQ(id->event->event, RDMA_CM_EVENT_ADDR_RESOLVED);
+	CHECK_OK(rdma_destroy_id(id));
+}
+
+static void serve_datagram(struct server *server)
+{
+	struct rdma_conn_param param = usual_param();
+
+	CHECK_OK(rdma_get_request(server->listener, &server->id));
+	make_qp(server->id);
+	param.qp_num = server->id->qp->qp_num;
+	/* Returns at once; the request was acknowledged on the way. */
+	CHECK_OK(rdma_accept(server->id, &param));
+	CHECK(!server->id->event);
+	destroy(server->id);
+}
+
+TEST(datagram, "UD accept does not wait and acknowledges the request")
+{
+	struct server server;
+	struct rdma_cm_id *client;
+	struct rdma_conn_param param = usual_param();
+
+	start_server(&server, RDMA_PS_UDP, serve_datagram);
+	client = make_client(&server);
+	CHECK_OK(rdma_connect(client, &param));
+	CHECK_EQ(client->event->event, RDMA_CM_EVENT_ESTABLISHED);
+	CHECK_EQ(client->event->param.ud.qkey, RDMA_UDP_QKEY);
+	end_server(&server);
+	destroy(client);
+}
+
+TEST(datagram_rejected, "UD connect that is rejected")
+{
+	struct server server;
+	struct rdma_cm_id *client;
+	struct rdma_conn_param param = usual_param();
+
+	start_server(&server, RDMA_PS_UDP, serve_reject);
+	client = make_client(&server);
+	/* The positive status of UNREACHABLE becomes errno as it is. */
+	CHECK_ERRNO(rdma_connect(client, &param), SIDR_REJECT);
+	CHECK_EQ(client->event->event, RDMA_CM_EVENT_UNREACHABLE);
+	end_server(&server);
+	destroy(client);
+}
+
+TEST(multicast, "joining a group waits for the result")
+{
+	struct rdma_cm_id *id = make_id(NULL, RDMA_PS_UDP);
+	int context;
+
+	CHECK_OK(rdma_bind_addr(id, test_addr(0)));
+	make_qp(id);
+	CHECK_OK(rdma_join_multicast(id, make_addr("239.1.2.3", 0), &context));
+	CHECK_EQ(id->event->event, RDMA_CM_EVENT_MULTICAST_JOIN);
+	CHECK(id->event->param.ud.private_data == &context);
+	/* Leaving waits for the join event to be acknowledged; the id holds it. */
+	destroy(id);
+}
+
+TEST(no_leak, "twenty synchronous connections leave no descriptors behind", .timeout = 120)
+{
+	unsigned int before = 0;
+
+	for (int i = 0; i < 21; i++) {
+		struct server server;
+		struct rdma_cm_id *client;
+		struct rdma_conn_param param = usual_param();
+
+		start_server(&server, RDMA_PS_TCP, serve_and_disconnect);
+		client = make_client(&server);
+		CHECK_OK(rdma_connect(client, &param));
+		CHECK_OK(rdma_disconnect(client));
+		destroy(client);
+		end_server(&server);
+		if (i == 0)
+			before = open_descriptors();
+	}
+	CHECK_EQ(open_descriptors(), before);
+}
