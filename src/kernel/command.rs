@@ -28,6 +28,10 @@ pub unsafe trait Command: Plain {
     const NUMBER: u32;
     /// The command in words, for errors and logs.
     const STEP: &'static str;
+    /// Whether a signal ends the command with `EINTR`. Only a command that
+    /// waits for what may never come says so; any other is given again, which
+    /// is sound since the kernel has done nothing of it by then.
+    const ENDED_BY_SIGNAL: bool = false;
     /// What the kernel answers; `()` for nothing.
     type Reply: Reply;
 
@@ -86,7 +90,8 @@ struct Packet<C> {
 ///
 /// # Errors
 ///
-/// The kernel's errno, `EINTR` included: a command is never repeated here.
+/// The kernel's errno; `EINTR` only from commands that a signal ends
+/// ([`Command::ENDED_BY_SIGNAL`]), any other is given again.
 /// `ENODATA` when the kernel took fewer bytes than the command has.
 pub fn submit<C: Command>(fd: RawFd, command: C) -> Result<C::Reply> {
     let mut reply = C::Reply::preset();
@@ -156,11 +161,17 @@ unsafe fn write_command<C: Command>(
         assert!(size_of::<Packet<C>>() == size_of::<Header>() + size_of::<C>());
         size_of::<Packet<C>>()
     };
-    // SAFETY: `packet` is `len` readable bytes without padding (the assertion
-    // above and both members being plain). The kernel writes at most `room`
-    // bytes to `reply`, which the caller vouches for.
-    let written = unsafe { libc::write(fd, (&raw const packet).cast(), len) };
-    let result = judge(written, len, C::STEP);
+    let result = loop {
+        // SAFETY: `packet` is `len` readable bytes without padding (the
+        // assertion above and both members being plain). The kernel writes at
+        // most `room` bytes to `reply`, which the caller vouches for.
+        let written = unsafe { libc::write(fd, (&raw const packet).cast(), len) };
+        let result = judge(written, len, C::STEP);
+        let interrupted = result.is_err_and(|error| error.errno() == libc::EINTR);
+        if !interrupted || C::ENDED_BY_SIGNAL {
+            break result;
+        }
+    };
     log::trace!("fd {fd}: {} (command {}): {result:?}", C::STEP, C::NUMBER);
     result
 }

@@ -67,7 +67,6 @@ commands! {
     9 Reject, "reject (REJECT)";
     10 Disconnect, "disconnect (DISCONNECT)";
     11 InitQpAttr -> QpAttr, "fetch queue pair attributes (INIT_QP_ATTR)";
-    12 GetEvent -> KernelEvent, "get an event (GET_EVENT)";
     14 SetOption, "set an option (SET_OPTION)";
     15 Notify, "notify of an event (NOTIFY)";
     16 JoinIpMulticast -> IdReply, "join a multicast group (JOIN_IP_MCAST)";
@@ -882,6 +881,17 @@ wire! {
         status: i32 = 12,
         arg: u64 = 16,
         unused: [u64; 38] = 24,
+    }
+}
+
+// SAFETY: as for the other commands; the reply goes to `response`.
+unsafe impl Command for GetEvent {
+    const NUMBER: u32 = 12;
+    const STEP: &'static str = "get an event (GET_EVENT)";
+    const ENDED_BY_SIGNAL: bool = true;
+    type Reply = KernelEvent;
+    fn set_response(&mut self, address: u64) {
+        self.response = address;
     }
 }
 
