@@ -51,7 +51,7 @@ pub union ib_uverbs_flow_action_esp_encap__bindgen_ty_1 {
     pub val_ptr: *mut ::core::ffi::c_void,
     pub val_ptr_data_u64: __u64,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ib_uverbs_flow_action_esp_encap__bindgen_ty_1"]
         [::core::mem::size_of::<ib_uverbs_flow_action_esp_encap__bindgen_ty_1>() - 8usize];
@@ -71,7 +71,7 @@ pub union ib_uverbs_flow_action_esp_encap__bindgen_ty_2 {
     pub next_ptr: *mut ib_uverbs_flow_action_esp_encap,
     pub next_ptr_data_u64: __u64,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ib_uverbs_flow_action_esp_encap__bindgen_ty_2"]
         [::core::mem::size_of::<ib_uverbs_flow_action_esp_encap__bindgen_ty_2>() - 8usize];
@@ -85,7 +85,7 @@ const _: () = {
     )
         - 0usize];
 };
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ib_uverbs_flow_action_esp_encap"]
         [::core::mem::size_of::<ib_uverbs_flow_action_esp_encap>() - 24usize];
@@ -105,7 +105,7 @@ pub struct ib_uverbs_flow_action_esp {
     pub flags: __u32,
     pub hard_limit_pkts: __u64,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ib_uverbs_flow_action_esp"]
         [::core::mem::size_of::<ib_uverbs_flow_action_esp>() - 24usize];
@@ -138,7 +138,7 @@ pub struct ibv_gid__bindgen_ty_1 {
     pub subnet_prefix: __be64,
     pub interface_id: __be64,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_gid__bindgen_ty_1"][::core::mem::size_of::<ibv_gid__bindgen_ty_1>() - 16usize];
     ["Alignment of ibv_gid__bindgen_ty_1"]
@@ -148,7 +148,7 @@ const _: () = {
     ["Offset of field: ibv_gid__bindgen_ty_1::interface_id"]
         [::core::mem::offset_of!(ibv_gid__bindgen_ty_1, interface_id) - 8usize];
 };
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_gid"][::core::mem::size_of::<ibv_gid>() - 16usize];
     ["Alignment of ibv_gid"][::core::mem::align_of::<ibv_gid>() - 8usize];
@@ -207,7 +207,7 @@ pub struct ibv_alloc_dm_attr {
     pub log_align_req: u32,
     pub comp_mask: u32,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_alloc_dm_attr"][::core::mem::size_of::<ibv_alloc_dm_attr>() - 16usize];
     ["Alignment of ibv_alloc_dm_attr"][::core::mem::align_of::<ibv_alloc_dm_attr>() - 8usize];
@@ -243,7 +243,7 @@ pub struct ibv_dm {
     pub comp_mask: u32,
     pub handle: u32,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_dm"][::core::mem::size_of::<ibv_dm>() - 32usize];
     ["Alignment of ibv_dm"][::core::mem::align_of::<ibv_dm>() - 8usize];
@@ -299,7 +299,7 @@ pub struct ibv_device_attr {
     pub local_ca_ack_delay: u8,
     pub phys_port_cnt: u8,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_device_attr"][::core::mem::size_of::<ibv_device_attr>() - 232usize];
     ["Alignment of ibv_device_attr"][::core::mem::align_of::<ibv_device_attr>() - 8usize];
@@ -389,7 +389,7 @@ const _: () = {
 pub struct ibv_query_device_ex_input {
     pub comp_mask: u32,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_query_device_ex_input"]
         [::core::mem::size_of::<ibv_query_device_ex_input>() - 4usize];
@@ -411,7 +411,7 @@ pub struct ibv_odp_caps__bindgen_ty_1 {
     pub uc_odp_caps: u32,
     pub ud_odp_caps: u32,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_odp_caps__bindgen_ty_1"]
         [::core::mem::size_of::<ibv_odp_caps__bindgen_ty_1>() - 12usize];
@@ -424,7 +424,7 @@ const _: () = {
     ["Offset of field: ibv_odp_caps__bindgen_ty_1::ud_odp_caps"]
         [::core::mem::offset_of!(ibv_odp_caps__bindgen_ty_1, ud_odp_caps) - 8usize];
 };
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_odp_caps"][::core::mem::size_of::<ibv_odp_caps>() - 24usize];
     ["Alignment of ibv_odp_caps"][::core::mem::align_of::<ibv_odp_caps>() - 8usize];
@@ -439,7 +439,7 @@ pub struct ibv_tso_caps {
     pub max_tso: u32,
     pub supported_qpts: u32,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_tso_caps"][::core::mem::size_of::<ibv_tso_caps>() - 8usize];
     ["Alignment of ibv_tso_caps"][::core::mem::align_of::<ibv_tso_caps>() - 4usize];
@@ -459,7 +459,7 @@ pub struct ibv_rss_caps {
     pub rx_hash_fields_mask: u64,
     pub rx_hash_function: u8,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_rss_caps"][::core::mem::size_of::<ibv_rss_caps>() - 32usize];
     ["Alignment of ibv_rss_caps"][::core::mem::align_of::<ibv_rss_caps>() - 8usize];
@@ -481,7 +481,7 @@ pub struct ibv_packet_pacing_caps {
     pub qp_rate_limit_max: u32,
     pub supported_qpts: u32,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_packet_pacing_caps"][::core::mem::size_of::<ibv_packet_pacing_caps>() - 12usize];
     ["Alignment of ibv_packet_pacing_caps"]
@@ -504,7 +504,7 @@ pub struct ibv_tm_caps {
     pub max_ops: u32,
     pub max_sge: u32,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_tm_caps"][::core::mem::size_of::<ibv_tm_caps>() - 20usize];
     ["Alignment of ibv_tm_caps"][::core::mem::align_of::<ibv_tm_caps>() - 4usize];
@@ -524,7 +524,7 @@ pub struct ibv_cq_moderation_caps {
     pub max_cq_count: u16,
     pub max_cq_period: u16,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_cq_moderation_caps"][::core::mem::size_of::<ibv_cq_moderation_caps>() - 4usize];
     ["Alignment of ibv_cq_moderation_caps"]
@@ -541,7 +541,7 @@ pub struct ibv_pci_atomic_caps {
     pub swap: u16,
     pub compare_swap: u16,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_pci_atomic_caps"][::core::mem::size_of::<ibv_pci_atomic_caps>() - 6usize];
     ["Alignment of ibv_pci_atomic_caps"][::core::mem::align_of::<ibv_pci_atomic_caps>() - 2usize];
@@ -573,7 +573,7 @@ pub struct ibv_device_attr_ex {
     pub xrc_odp_caps: u32,
     pub phys_port_cnt_ex: u32,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_device_attr_ex"][::core::mem::size_of::<ibv_device_attr_ex>() - 400usize];
     ["Alignment of ibv_device_attr_ex"][::core::mem::align_of::<ibv_device_attr_ex>() - 8usize];
@@ -680,7 +680,7 @@ pub struct ibv_port_attr {
     pub flags: u8,
     pub port_cap_flags2: u16,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_port_attr"][::core::mem::size_of::<ibv_port_attr>() - 52usize];
     ["Alignment of ibv_port_attr"][::core::mem::align_of::<ibv_port_attr>() - 4usize];
@@ -763,7 +763,7 @@ pub union ibv_async_event__bindgen_ty_1 {
     pub wq: *mut ibv_wq,
     pub port_num: ::core::ffi::c_int,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_async_event__bindgen_ty_1"]
         [::core::mem::size_of::<ibv_async_event__bindgen_ty_1>() - 8usize];
@@ -780,7 +780,7 @@ const _: () = {
     ["Offset of field: ibv_async_event__bindgen_ty_1::port_num"]
         [::core::mem::offset_of!(ibv_async_event__bindgen_ty_1, port_num) - 0usize];
 };
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_async_event"][::core::mem::size_of::<ibv_async_event>() - 16usize];
     ["Alignment of ibv_async_event"][::core::mem::align_of::<ibv_async_event>() - 8usize];
@@ -887,7 +887,7 @@ pub union ibv_wc__bindgen_ty_1 {
     pub imm_data: __be32,
     pub invalidated_rkey: u32,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_wc__bindgen_ty_1"][::core::mem::size_of::<ibv_wc__bindgen_ty_1>() - 4usize];
     ["Alignment of ibv_wc__bindgen_ty_1"][::core::mem::align_of::<ibv_wc__bindgen_ty_1>() - 4usize];
@@ -896,7 +896,7 @@ const _: () = {
     ["Offset of field: ibv_wc__bindgen_ty_1::invalidated_rkey"]
         [::core::mem::offset_of!(ibv_wc__bindgen_ty_1, invalidated_rkey) - 0usize];
 };
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_wc"][::core::mem::size_of::<ibv_wc>() - 48usize];
     ["Alignment of ibv_wc"][::core::mem::align_of::<ibv_wc>() - 8usize];
@@ -932,7 +932,7 @@ pub struct ibv_mw_bind_info {
     pub length: u64,
     pub mw_access_flags: ::core::ffi::c_uint,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_mw_bind_info"][::core::mem::size_of::<ibv_mw_bind_info>() - 32usize];
     ["Alignment of ibv_mw_bind_info"][::core::mem::align_of::<ibv_mw_bind_info>() - 8usize];
@@ -951,7 +951,7 @@ pub struct ibv_pd {
     pub context: *mut ibv_context,
     pub handle: u32,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_pd"][::core::mem::size_of::<ibv_pd>() - 16usize];
     ["Alignment of ibv_pd"][::core::mem::align_of::<ibv_pd>() - 8usize];
@@ -963,7 +963,7 @@ const _: () = {
 pub struct ibv_td_init_attr {
     pub comp_mask: u32,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_td_init_attr"][::core::mem::size_of::<ibv_td_init_attr>() - 4usize];
     ["Alignment of ibv_td_init_attr"][::core::mem::align_of::<ibv_td_init_attr>() - 4usize];
@@ -975,7 +975,7 @@ const _: () = {
 pub struct ibv_td {
     pub context: *mut ibv_context,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_td"][::core::mem::size_of::<ibv_td>() - 8usize];
     ["Alignment of ibv_td"][::core::mem::align_of::<ibv_td>() - 8usize];
@@ -992,7 +992,7 @@ pub struct ibv_xrcd_init_attr {
     pub fd: ::core::ffi::c_int,
     pub oflags: ::core::ffi::c_int,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_xrcd_init_attr"][::core::mem::size_of::<ibv_xrcd_init_attr>() - 12usize];
     ["Alignment of ibv_xrcd_init_attr"][::core::mem::align_of::<ibv_xrcd_init_attr>() - 4usize];
@@ -1008,7 +1008,7 @@ const _: () = {
 pub struct ibv_xrcd {
     pub context: *mut ibv_context,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_xrcd"][::core::mem::size_of::<ibv_xrcd>() - 8usize];
     ["Alignment of ibv_xrcd"][::core::mem::align_of::<ibv_xrcd>() - 8usize];
@@ -1030,7 +1030,7 @@ pub struct ibv_mr {
     pub lkey: u32,
     pub rkey: u32,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_mr"][::core::mem::size_of::<ibv_mr>() - 48usize];
     ["Alignment of ibv_mr"][::core::mem::align_of::<ibv_mr>() - 8usize];
@@ -1054,7 +1054,7 @@ pub struct ibv_mw {
     pub handle: u32,
     pub type_: ibv_mw_type,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_mw"][::core::mem::size_of::<ibv_mw>() - 32usize];
     ["Alignment of ibv_mw"][::core::mem::align_of::<ibv_mw>() - 8usize];
@@ -1073,7 +1073,7 @@ pub struct ibv_global_route {
     pub hop_limit: u8,
     pub traffic_class: u8,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_global_route"][::core::mem::size_of::<ibv_global_route>() - 24usize];
     ["Alignment of ibv_global_route"][::core::mem::align_of::<ibv_global_route>() - 8usize];
@@ -1099,7 +1099,7 @@ pub struct ibv_ah_attr {
     pub is_global: u8,
     pub port_num: u8,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_ah_attr"][::core::mem::size_of::<ibv_ah_attr>() - 32usize];
     ["Alignment of ibv_ah_attr"][::core::mem::align_of::<ibv_ah_attr>() - 8usize];
@@ -1125,7 +1125,7 @@ pub struct ibv_srq_attr {
     pub max_sge: u32,
     pub srq_limit: u32,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_srq_attr"][::core::mem::size_of::<ibv_srq_attr>() - 12usize];
     ["Alignment of ibv_srq_attr"][::core::mem::align_of::<ibv_srq_attr>() - 4usize];
@@ -1142,7 +1142,7 @@ pub struct ibv_srq_init_attr {
     pub srq_context: *mut ::core::ffi::c_void,
     pub attr: ibv_srq_attr,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_srq_init_attr"][::core::mem::size_of::<ibv_srq_init_attr>() - 24usize];
     ["Alignment of ibv_srq_init_attr"][::core::mem::align_of::<ibv_srq_init_attr>() - 8usize];
@@ -1168,7 +1168,7 @@ pub struct ibv_tm_cap {
     pub max_num_tags: u32,
     pub max_ops: u32,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_tm_cap"][::core::mem::size_of::<ibv_tm_cap>() - 8usize];
     ["Alignment of ibv_tm_cap"][::core::mem::align_of::<ibv_tm_cap>() - 4usize];
@@ -1188,7 +1188,7 @@ pub struct ibv_srq_init_attr_ex {
     pub cq: *mut ibv_cq,
     pub tm_cap: ibv_tm_cap,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_srq_init_attr_ex"][::core::mem::size_of::<ibv_srq_init_attr_ex>() - 64usize];
     ["Alignment of ibv_srq_init_attr_ex"][::core::mem::align_of::<ibv_srq_init_attr_ex>() - 8usize];
@@ -1232,7 +1232,7 @@ pub struct ibv_wq_init_attr {
     pub comp_mask: u32,
     pub create_flags: u32,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_wq_init_attr"][::core::mem::size_of::<ibv_wq_init_attr>() - 48usize];
     ["Alignment of ibv_wq_init_attr"][::core::mem::align_of::<ibv_wq_init_attr>() - 8usize];
@@ -1272,7 +1272,7 @@ pub struct ibv_wq_attr {
     pub flags: u32,
     pub flags_mask: u32,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_wq_attr"][::core::mem::size_of::<ibv_wq_attr>() - 20usize];
     ["Alignment of ibv_wq_attr"][::core::mem::align_of::<ibv_wq_attr>() - 4usize];
@@ -1294,7 +1294,7 @@ pub struct ibv_rwq_ind_table {
     pub ind_tbl_num: ::core::ffi::c_int,
     pub comp_mask: u32,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_rwq_ind_table"][::core::mem::size_of::<ibv_rwq_ind_table>() - 24usize];
     ["Alignment of ibv_rwq_ind_table"][::core::mem::align_of::<ibv_rwq_ind_table>() - 8usize];
@@ -1316,7 +1316,7 @@ pub struct ibv_rwq_ind_table_init_attr {
     pub ind_tbl: *mut *mut ibv_wq,
     pub comp_mask: u32,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_rwq_ind_table_init_attr"]
         [::core::mem::size_of::<ibv_rwq_ind_table_init_attr>() - 24usize];
@@ -1346,7 +1346,7 @@ pub struct ibv_qp_cap {
     pub max_recv_sge: u32,
     pub max_inline_data: u32,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_qp_cap"][::core::mem::size_of::<ibv_qp_cap>() - 20usize];
     ["Alignment of ibv_qp_cap"][::core::mem::align_of::<ibv_qp_cap>() - 4usize];
@@ -1372,7 +1372,7 @@ pub struct ibv_qp_init_attr {
     pub qp_type: ibv_qp_type,
     pub sq_sig_all: ::core::ffi::c_int,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_qp_init_attr"][::core::mem::size_of::<ibv_qp_init_attr>() - 64usize];
     ["Alignment of ibv_qp_init_attr"][::core::mem::align_of::<ibv_qp_init_attr>() - 8usize];
@@ -1426,7 +1426,7 @@ pub struct ibv_rx_hash_conf {
     pub rx_hash_key: *mut u8,
     pub rx_hash_fields_mask: u64,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_rx_hash_conf"][::core::mem::size_of::<ibv_rx_hash_conf>() - 24usize];
     ["Alignment of ibv_rx_hash_conf"][::core::mem::align_of::<ibv_rx_hash_conf>() - 8usize];
@@ -1459,7 +1459,7 @@ pub struct ibv_qp_init_attr_ex {
     pub source_qpn: u32,
     pub send_ops_flags: u64,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_qp_init_attr_ex"][::core::mem::size_of::<ibv_qp_init_attr_ex>() - 136usize];
     ["Alignment of ibv_qp_init_attr_ex"][::core::mem::align_of::<ibv_qp_init_attr_ex>() - 8usize];
@@ -1511,7 +1511,7 @@ pub struct ibv_qp_open_attr {
     pub qp_context: *mut ::core::ffi::c_void,
     pub qp_type: ibv_qp_type,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_qp_open_attr"][::core::mem::size_of::<ibv_qp_open_attr>() - 32usize];
     ["Alignment of ibv_qp_open_attr"][::core::mem::align_of::<ibv_qp_open_attr>() - 8usize];
@@ -1592,7 +1592,7 @@ pub struct ibv_qp_attr {
     pub alt_timeout: u8,
     pub rate_limit: u32,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_qp_attr"][::core::mem::size_of::<ibv_qp_attr>() - 144usize];
     ["Alignment of ibv_qp_attr"][::core::mem::align_of::<ibv_qp_attr>() - 8usize];
@@ -1655,7 +1655,7 @@ pub struct ibv_qp_rate_limit_attr {
     pub typical_pkt_sz: u16,
     pub comp_mask: u32,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_qp_rate_limit_attr"][::core::mem::size_of::<ibv_qp_rate_limit_attr>() - 16usize];
     ["Alignment of ibv_qp_rate_limit_attr"]
@@ -1696,7 +1696,7 @@ pub struct ibv_sge {
     pub length: u32,
     pub lkey: u32,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_sge"][::core::mem::size_of::<ibv_sge>() - 16usize];
     ["Alignment of ibv_sge"][::core::mem::align_of::<ibv_sge>() - 8usize];
@@ -1724,7 +1724,7 @@ pub union ibv_send_wr__bindgen_ty_1 {
     pub imm_data: __be32,
     pub invalidate_rkey: u32,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_send_wr__bindgen_ty_1"]
         [::core::mem::size_of::<ibv_send_wr__bindgen_ty_1>() - 4usize];
@@ -1748,7 +1748,7 @@ pub struct ibv_send_wr__bindgen_ty_2__bindgen_ty_1 {
     pub remote_addr: u64,
     pub rkey: u32,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_send_wr__bindgen_ty_2__bindgen_ty_1"]
         [::core::mem::size_of::<ibv_send_wr__bindgen_ty_2__bindgen_ty_1>() - 16usize];
@@ -1767,7 +1767,7 @@ pub struct ibv_send_wr__bindgen_ty_2__bindgen_ty_2 {
     pub swap: u64,
     pub rkey: u32,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_send_wr__bindgen_ty_2__bindgen_ty_2"]
         [::core::mem::size_of::<ibv_send_wr__bindgen_ty_2__bindgen_ty_2>() - 32usize];
@@ -1789,7 +1789,7 @@ pub struct ibv_send_wr__bindgen_ty_2__bindgen_ty_3 {
     pub remote_qpn: u32,
     pub remote_qkey: u32,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_send_wr__bindgen_ty_2__bindgen_ty_3"]
         [::core::mem::size_of::<ibv_send_wr__bindgen_ty_2__bindgen_ty_3>() - 16usize];
@@ -1802,7 +1802,7 @@ const _: () = {
     ["Offset of field: ibv_send_wr__bindgen_ty_2__bindgen_ty_3::remote_qkey"]
         [::core::mem::offset_of!(ibv_send_wr__bindgen_ty_2__bindgen_ty_3, remote_qkey) - 12usize];
 };
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_send_wr__bindgen_ty_2"]
         [::core::mem::size_of::<ibv_send_wr__bindgen_ty_2>() - 32usize];
@@ -1825,7 +1825,7 @@ pub union ibv_send_wr__bindgen_ty_3 {
 pub struct ibv_send_wr__bindgen_ty_3__bindgen_ty_1 {
     pub remote_srqn: u32,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_send_wr__bindgen_ty_3__bindgen_ty_1"]
         [::core::mem::size_of::<ibv_send_wr__bindgen_ty_3__bindgen_ty_1>() - 4usize];
@@ -1834,7 +1834,7 @@ const _: () = {
     ["Offset of field: ibv_send_wr__bindgen_ty_3__bindgen_ty_1::remote_srqn"]
         [::core::mem::offset_of!(ibv_send_wr__bindgen_ty_3__bindgen_ty_1, remote_srqn) - 0usize];
 };
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_send_wr__bindgen_ty_3"]
         [::core::mem::size_of::<ibv_send_wr__bindgen_ty_3>() - 4usize];
@@ -1856,7 +1856,7 @@ pub struct ibv_send_wr__bindgen_ty_4__bindgen_ty_1 {
     pub rkey: u32,
     pub bind_info: ibv_mw_bind_info,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_send_wr__bindgen_ty_4__bindgen_ty_1"]
         [::core::mem::size_of::<ibv_send_wr__bindgen_ty_4__bindgen_ty_1>() - 48usize];
@@ -1876,7 +1876,7 @@ pub struct ibv_send_wr__bindgen_ty_4__bindgen_ty_2 {
     pub hdr_sz: u16,
     pub mss: u16,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_send_wr__bindgen_ty_4__bindgen_ty_2"]
         [::core::mem::size_of::<ibv_send_wr__bindgen_ty_4__bindgen_ty_2>() - 16usize];
@@ -1889,7 +1889,7 @@ const _: () = {
     ["Offset of field: ibv_send_wr__bindgen_ty_4__bindgen_ty_2::mss"]
         [::core::mem::offset_of!(ibv_send_wr__bindgen_ty_4__bindgen_ty_2, mss) - 10usize];
 };
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_send_wr__bindgen_ty_4"]
         [::core::mem::size_of::<ibv_send_wr__bindgen_ty_4>() - 48usize];
@@ -1900,7 +1900,7 @@ const _: () = {
     ["Offset of field: ibv_send_wr__bindgen_ty_4::tso"]
         [::core::mem::offset_of!(ibv_send_wr__bindgen_ty_4, tso) - 0usize];
 };
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_send_wr"][::core::mem::size_of::<ibv_send_wr>() - 128usize];
     ["Alignment of ibv_send_wr"][::core::mem::align_of::<ibv_send_wr>() - 8usize];
@@ -1926,7 +1926,7 @@ pub struct ibv_recv_wr {
     pub sg_list: *mut ibv_sge,
     pub num_sge: ::core::ffi::c_int,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_recv_wr"][::core::mem::size_of::<ibv_recv_wr>() - 32usize];
     ["Alignment of ibv_recv_wr"][::core::mem::align_of::<ibv_recv_wr>() - 8usize];
@@ -1969,7 +1969,7 @@ pub struct ibv_ops_wr__bindgen_ty_1__bindgen_ty_1 {
     pub tag: u64,
     pub mask: u64,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_ops_wr__bindgen_ty_1__bindgen_ty_1"]
         [::core::mem::size_of::<ibv_ops_wr__bindgen_ty_1__bindgen_ty_1>() - 40usize];
@@ -1986,7 +1986,7 @@ const _: () = {
     ["Offset of field: ibv_ops_wr__bindgen_ty_1__bindgen_ty_1::mask"]
         [::core::mem::offset_of!(ibv_ops_wr__bindgen_ty_1__bindgen_ty_1, mask) - 32usize];
 };
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_ops_wr__bindgen_ty_1"]
         [::core::mem::size_of::<ibv_ops_wr__bindgen_ty_1>() - 48usize];
@@ -1999,7 +1999,7 @@ const _: () = {
     ["Offset of field: ibv_ops_wr__bindgen_ty_1::add"]
         [::core::mem::offset_of!(ibv_ops_wr__bindgen_ty_1, add) - 8usize];
 };
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_ops_wr"][::core::mem::size_of::<ibv_ops_wr>() - 72usize];
     ["Alignment of ibv_ops_wr"][::core::mem::align_of::<ibv_ops_wr>() - 8usize];
@@ -2016,7 +2016,7 @@ pub struct ibv_mw_bind {
     pub send_flags: ::core::ffi::c_uint,
     pub bind_info: ibv_mw_bind_info,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_mw_bind"][::core::mem::size_of::<ibv_mw_bind>() - 48usize];
     ["Alignment of ibv_mw_bind"][::core::mem::align_of::<ibv_mw_bind>() - 8usize];
@@ -2036,7 +2036,7 @@ pub struct ibv_srq {
     pub cond: pthread_cond_t,
     pub events_completed: u32,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_srq"][::core::mem::size_of::<ibv_srq>() - 128usize];
     ["Alignment of ibv_srq"][::core::mem::align_of::<ibv_srq>() - 8usize];
@@ -2072,7 +2072,7 @@ pub struct ibv_wq {
     pub events_completed: u32,
     pub comp_mask: u32,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_wq"][::core::mem::size_of::<ibv_wq>() - 152usize];
     ["Alignment of ibv_wq"][::core::mem::align_of::<ibv_wq>() - 8usize];
@@ -2107,7 +2107,7 @@ pub struct ibv_qp {
     pub cond: pthread_cond_t,
     pub events_completed: u32,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_qp"][::core::mem::size_of::<ibv_qp>() - 160usize];
     ["Alignment of ibv_qp"][::core::mem::align_of::<ibv_qp>() - 8usize];
@@ -2133,7 +2133,7 @@ pub struct ibv_ece {
     pub options: u32,
     pub comp_mask: u32,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_ece"][::core::mem::size_of::<ibv_ece>() - 12usize];
     ["Alignment of ibv_ece"][::core::mem::align_of::<ibv_ece>() - 4usize];
@@ -2148,7 +2148,7 @@ pub struct ibv_comp_channel {
     pub fd: ::core::ffi::c_int,
     pub refcnt: ::core::ffi::c_int,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_comp_channel"][::core::mem::size_of::<ibv_comp_channel>() - 16usize];
     ["Alignment of ibv_comp_channel"][::core::mem::align_of::<ibv_comp_channel>() - 8usize];
@@ -2171,7 +2171,7 @@ pub struct ibv_cq {
     pub comp_events_completed: u32,
     pub async_events_completed: u32,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_cq"][::core::mem::size_of::<ibv_cq>() - 128usize];
     ["Alignment of ibv_cq"][::core::mem::align_of::<ibv_cq>() - 8usize];
@@ -2192,7 +2192,7 @@ const _: () = {
 pub struct ibv_poll_cq_attr {
     pub comp_mask: u32,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_poll_cq_attr"][::core::mem::size_of::<ibv_poll_cq_attr>() - 4usize];
     ["Alignment of ibv_poll_cq_attr"][::core::mem::align_of::<ibv_poll_cq_attr>() - 4usize];
@@ -2205,7 +2205,7 @@ pub struct ibv_wc_tm_info {
     pub tag: u64,
     pub priv_: u32,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_wc_tm_info"][::core::mem::size_of::<ibv_wc_tm_info>() - 16usize];
     ["Alignment of ibv_wc_tm_info"][::core::mem::align_of::<ibv_wc_tm_info>() - 8usize];
@@ -2262,7 +2262,7 @@ pub struct ibv_cq_ex {
     pub read_completion_wallclock_ns:
         ::core::option::Option<unsafe extern "C" fn(current: *mut ibv_cq_ex) -> u64>,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_cq_ex"][::core::mem::size_of::<ibv_cq_ex>() - 288usize];
     ["Alignment of ibv_cq_ex"][::core::mem::align_of::<ibv_cq_ex>() - 8usize];
@@ -2327,7 +2327,7 @@ pub struct ibv_moderate_cq {
     pub cq_count: u16,
     pub cq_period: u16,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_moderate_cq"][::core::mem::size_of::<ibv_moderate_cq>() - 4usize];
     ["Alignment of ibv_moderate_cq"][::core::mem::align_of::<ibv_moderate_cq>() - 2usize];
@@ -2342,7 +2342,7 @@ pub struct ibv_modify_cq_attr {
     pub attr_mask: u32,
     pub moderate: ibv_moderate_cq,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_modify_cq_attr"][::core::mem::size_of::<ibv_modify_cq_attr>() - 8usize];
     ["Alignment of ibv_modify_cq_attr"][::core::mem::align_of::<ibv_modify_cq_attr>() - 4usize];
@@ -2358,7 +2358,7 @@ pub struct ibv_ah {
     pub pd: *mut ibv_pd,
     pub handle: u32,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_ah"][::core::mem::size_of::<ibv_ah>() - 24usize];
     ["Alignment of ibv_ah"][::core::mem::align_of::<ibv_ah>() - 8usize];
@@ -2385,7 +2385,7 @@ pub struct ibv_flow_attr {
     pub port: u8,
     pub flags: u32,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_flow_attr"][::core::mem::size_of::<ibv_flow_attr>() - 20usize];
     ["Alignment of ibv_flow_attr"][::core::mem::align_of::<ibv_flow_attr>() - 4usize];
@@ -2410,7 +2410,7 @@ pub struct ibv_flow {
     pub context: *mut ibv_context,
     pub handle: u32,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_flow"][::core::mem::size_of::<ibv_flow>() - 24usize];
     ["Alignment of ibv_flow"][::core::mem::align_of::<ibv_flow>() - 8usize];
@@ -2423,7 +2423,7 @@ const _: () = {
 pub struct ibv_flow_action {
     pub context: *mut ibv_context,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_flow_action"][::core::mem::size_of::<ibv_flow_action>() - 8usize];
     ["Alignment of ibv_flow_action"][::core::mem::align_of::<ibv_flow_action>() - 8usize];
@@ -2446,7 +2446,7 @@ pub struct ibv_flow_action_esp_attr {
     pub comp_mask: u32,
     pub esn: u32,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_flow_action_esp_attr"]
         [::core::mem::size_of::<ibv_flow_action_esp_attr>() - 56usize];
@@ -2484,7 +2484,7 @@ pub struct _ibv_device_ops {
     >,
     pub _dummy2: ::core::option::Option<unsafe extern "C" fn(context: *mut ibv_context)>,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of _ibv_device_ops"][::core::mem::size_of::<_ibv_device_ops>() - 16usize];
     ["Alignment of _ibv_device_ops"][::core::mem::align_of::<_ibv_device_ops>() - 8usize];
@@ -2507,7 +2507,7 @@ pub struct ibv_device {
     pub dev_path: [::core::ffi::c_char; 256usize],
     pub ibdev_path: [::core::ffi::c_char; 256usize],
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_device"][::core::mem::size_of::<ibv_device>() - 664usize];
     ["Alignment of ibv_device"][::core::mem::align_of::<ibv_device>() - 8usize];
@@ -2635,7 +2635,7 @@ pub struct ibv_context_ops {
     pub _compat_async_event:
         ::core::option::Option<unsafe extern "C" fn() -> *mut ::core::ffi::c_void>,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_context_ops"][::core::mem::size_of::<ibv_context_ops>() - 256usize];
     ["Alignment of ibv_context_ops"][::core::mem::align_of::<ibv_context_ops>() - 8usize];
@@ -2714,7 +2714,7 @@ pub struct ibv_context {
     pub mutex: pthread_mutex_t,
     pub abi_compat: *mut ::core::ffi::c_void,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_context"][::core::mem::size_of::<ibv_context>() - 328usize];
     ["Alignment of ibv_context"][::core::mem::align_of::<ibv_context>() - 8usize];
@@ -2748,7 +2748,7 @@ pub struct ibv_cq_init_attr_ex {
     pub flags: u32,
     pub parent_domain: *mut ibv_pd,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_cq_init_attr_ex"][::core::mem::size_of::<ibv_cq_init_attr_ex>() - 56usize];
     ["Alignment of ibv_cq_init_attr_ex"][::core::mem::align_of::<ibv_cq_init_attr_ex>() - 8usize];
@@ -2797,7 +2797,7 @@ pub struct ibv_parent_domain_init_attr {
     >,
     pub pd_context: *mut ::core::ffi::c_void,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_parent_domain_init_attr"]
         [::core::mem::size_of::<ibv_parent_domain_init_attr>() - 48usize];
@@ -2821,7 +2821,7 @@ const _: () = {
 pub struct ibv_counters_init_attr {
     pub comp_mask: u32,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_counters_init_attr"][::core::mem::size_of::<ibv_counters_init_attr>() - 4usize];
     ["Alignment of ibv_counters_init_attr"]
@@ -2834,7 +2834,7 @@ const _: () = {
 pub struct ibv_counters {
     pub context: *mut ibv_context,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_counters"][::core::mem::size_of::<ibv_counters>() - 8usize];
     ["Alignment of ibv_counters"][::core::mem::align_of::<ibv_counters>() - 8usize];
@@ -2851,7 +2851,7 @@ pub struct ibv_counter_attach_attr {
     pub index: u32,
     pub comp_mask: u32,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_counter_attach_attr"]
         [::core::mem::size_of::<ibv_counter_attach_attr>() - 12usize];
@@ -2874,7 +2874,7 @@ pub struct ibv_values_ex {
     pub comp_mask: u32,
     pub raw_clock: timespec,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_values_ex"][::core::mem::size_of::<ibv_values_ex>() - 24usize];
     ["Alignment of ibv_values_ex"][::core::mem::align_of::<ibv_values_ex>() - 8usize];
@@ -3067,7 +3067,7 @@ pub struct verbs_context {
     pub sz: usize,
     pub context: ibv_context,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of verbs_context"][::core::mem::size_of::<verbs_context>() - 648usize];
     ["Alignment of verbs_context"][::core::mem::align_of::<verbs_context>() - 8usize];
@@ -3351,7 +3351,7 @@ pub struct ibv_sa_path_rec {
     pub packet_life_time: u8,
     pub preference: u8,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_sa_path_rec"][::core::mem::size_of::<ibv_sa_path_rec>() - 64usize];
     ["Alignment of ibv_sa_path_rec"][::core::mem::align_of::<ibv_sa_path_rec>() - 8usize];
@@ -3413,7 +3413,7 @@ pub struct ibv_path_record {
     pub preference: u8,
     pub reserved: [u8; 6usize],
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_path_record"][::core::mem::size_of::<ibv_path_record>() - 64usize];
     ["Alignment of ibv_path_record"][::core::mem::align_of::<ibv_path_record>() - 8usize];
@@ -3455,7 +3455,7 @@ pub struct ibv_path_data {
     pub reserved: u32,
     pub path: ibv_path_record,
 }
-#[cfg(target_arch = "x86_64")]
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     ["Size of ibv_path_data"][::core::mem::size_of::<ibv_path_data>() - 72usize];
     ["Alignment of ibv_path_data"][::core::mem::align_of::<ibv_path_data>() - 8usize];

@@ -18,14 +18,14 @@ struct rdma_ib_addr {
 /* Local and remote address of an identifier. */
 struct rdma_addr {
   /* Local address. */
-  union {
+  __extension__ union {
     struct sockaddr src_addr;
     struct sockaddr_in src_sin;
     struct sockaddr_in6 src_sin6;
     struct sockaddr_storage src_storage;
   };
   /* Remote address. */
-  union {
+  __extension__ union {
     struct sockaddr dst_addr;
     struct sockaddr_in dst_sin;
     struct sockaddr_in6 dst_sin6;

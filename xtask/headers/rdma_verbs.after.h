@@ -196,3 +196,49 @@ static inline int rdma_post_ud_send(struct rdma_cm_id *id, void *context,
   request.wr.ud.remote_qkey = RDMA_UDP_QKEY;
   return rdma_seterrno(ibv_post_send(id->qp, &request, &refused));
 }
+
+/* Waits for a completion on "cq", which belongs to "id" and reports to
+ * "channel". Not part of the interface. */
+static inline int rdmacm_wait_completion(struct rdma_cm_id *id,
+                                         struct ibv_cq *cq,
+                                         struct ibv_comp_channel *channel,
+                                         struct ibv_wc *wc)
+{
+  struct ibv_cq *event_cq;
+  void *event_context;
+  int ret;
+
+  for (;;) {
+    ret = ibv_poll_cq(cq, 1, wc);
+    if (ret)
+      break;
+    ret = ibv_req_notify_cq(cq, 0);
+    if (ret)
+      return rdma_seterrno(ret);
+    /* A completion that came before the request causes no event. */
+    ret = ibv_poll_cq(cq, 1, wc);
+    if (ret)
+      break;
+    ret = ibv_get_cq_event(channel, &event_cq, &event_context);
+    if (ret)
+      return ret;
+    assert(event_cq == cq && event_context == id);
+    (void)id;
+    ibv_ack_cq_events(event_cq, 1);
+  }
+  return ret < 0 ? -1 : ret;
+}
+
+/* Waits for a completion of a send, read or write and stores it in "wc".
+ * Returns 1, or -1 with errno. See rdma_get_send_comp(3). */
+static inline int rdma_get_send_comp(struct rdma_cm_id *id, struct ibv_wc *wc)
+{
+  return rdmacm_wait_completion(id, id->send_cq, id->send_cq_channel, wc);
+}
+
+/* Waits for a completion of a receive and stores it in "wc". Returns 1, or -1
+ * with errno. See rdma_get_recv_comp(3). */
+static inline int rdma_get_recv_comp(struct rdma_cm_id *id, struct ibv_wc *wc)
+{
+  return rdmacm_wait_completion(id, id->recv_cq, id->recv_cq_channel, wc);
+}

@@ -2,5 +2,6 @@
 #include <errno.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>

@@ -79,7 +79,7 @@ pub fn foreign_types(bindings: &str) -> Result<HashMap<String, String>> {
 
 /// The aliases that have constants of their type, as C enumerations.
 fn enumerations(file: &File) -> HashMap<String, ItemEnum> {
-    let mut enums = HashMap::new();
+    let mut enums: HashMap<String, ItemEnum> = HashMap::new();
     for item in &file.items {
         if let Item::Type(alias) = item {
             let (name, docs) = (&alias.ident, documentation(&alias.attrs));
