@@ -673,7 +673,8 @@ pub unsafe extern "C" fn rdma_get_cm_event(
     let call = "rdma_get_cm_event";
     enter(call);
     let result = place(event, "store the event: null").and_then(|event| {
-        let next = events::get(channel)?;
+        // SAFETY: the caller vouches for the channel.
+        let next = unsafe { events::get(channel) }?;
         // SAFETY: the caller vouches for the place.
         unsafe { event.write(next) };
         Ok(())

@@ -8,7 +8,7 @@ use crate::abi::{
 };
 use crate::error::{Error, Result};
 use crate::kernel::command::submit;
-use crate::kernel::ucma::{Accept, Connect, ConnParam, Disconnect, Notify, Reject};
+use crate::kernel::ucma::{Accept, ConnParam, Connect, Disconnect, Notify, Reject};
 
 use super::address::Local;
 use super::device::Device;
@@ -168,9 +168,7 @@ fn kernel_param(
     let mut conn = ConnParam::new();
     let data = param.map_or(&[][..], |param| param.private_data);
     if prefix.len().saturating_add(data.len()) > MAX_PRIVATE_DATA {
-        return Err(Error::invalid(
-            "more than 255 bytes of private data in all",
-        ));
+        return Err(Error::invalid("more than 255 bytes of private data in all"));
     }
     conn.set_private_data(&[prefix, data].concat())?;
     conn.responder_resources = depths.responder_resources;
@@ -220,11 +218,8 @@ pub fn connect(id: &Arc<Id>, param: Option<&Param<'_>>) -> Result<()> {
     let prefix = id.state().connect_data.clone();
     let conn = kernel_param(id, param, &depths, &prefix)?;
     let ece = id.state().ece.for_request();
-    submit(
-        id.descriptor()?,
-        Connect::new(id.handle(), &conn, ece),
-    )
-    .inspect_err(|error| explain(id, error, &conn))?;
+    submit(id.descriptor()?, Connect::new(id.handle(), &conn, ece))
+        .inspect_err(|error| explain(id, error, &conn))?;
     id.state().connect_data = Vec::new();
     log::debug!(
         "{id}: connects from {} to {}",

@@ -127,9 +127,7 @@ impl Event {
     /// Makes this an event of a multicast group, with the context given to
     /// join as private data.
     pub fn set_membership(&mut self, membership: Arc<Membership>) {
-        // SAFETY: every member of the union is plain data, so writing one
-        // member of `ud` is sound whatever was there.
-        unsafe { self.public.param.ud.private_data = membership.context() };
+        self.public.param.ud.private_data = membership.context();
         self.membership = Some(membership);
     }
 
@@ -196,9 +194,12 @@ impl fmt::Display for Event {
 /// # Errors
 /// `EAGAIN` if none is pending on a non-blocking descriptor, `EINTR` if a
 /// signal came, `EBADF` or `EINVAL` for a descriptor that is no channel.
-pub fn get(channel: *const rdma_event_channel) -> Result<*mut rdma_cm_event> {
+///
+/// # Safety
+/// `channel` is null or points to a channel that outlives the call.
+pub unsafe fn get(channel: *const rdma_event_channel) -> Result<*mut rdma_cm_event> {
     loop {
-        // SAFETY: the program vouches for its channel.
+        // SAFETY: the caller vouches for the channel.
         let fd = unsafe { channel::descriptor(channel) }?;
         let kernel_event = submit(fd, GetEvent::new())?;
         if let Some(event) = dispatch::deliver(&kernel_event) {

@@ -28,13 +28,13 @@ use crate::verbs::bindings::{
 
 use super::accounting::Accounting;
 use super::addrinfo::{self, Resolution};
-use super::{channel, cq};
 use super::device::Device;
 use super::ece::EcePair;
 use super::endpoint::EndpointAttr;
 use super::event;
 use super::multicast::Membership;
 use super::registry::Registry;
+use super::{channel, cq};
 
 /// Every living identifier by the address of its public head, which is also
 /// the number that the kernel hands back with its events.

@@ -31,11 +31,19 @@ impl<V> Registry<V> {
     }
 
     fn read(&self, key: u64) -> Option<RwLockReadGuard<'_, BTreeMap<u64, V>>> {
-        Some(self.shard(key)?.read().unwrap_or_else(PoisonError::into_inner))
+        Some(
+            self.shard(key)?
+                .read()
+                .unwrap_or_else(PoisonError::into_inner),
+        )
     }
 
     fn write(&self, key: u64) -> Option<RwLockWriteGuard<'_, BTreeMap<u64, V>>> {
-        Some(self.shard(key)?.write().unwrap_or_else(PoisonError::into_inner))
+        Some(
+            self.shard(key)?
+                .write()
+                .unwrap_or_else(PoisonError::into_inner),
+        )
     }
 
     /// Registers `value` under `key`, replacing what was there.

@@ -63,7 +63,8 @@ fn wait(id: &Arc<Id>, unrelated: impl Fn(rdma_cm_event_type) -> bool) -> Result<
 fn next(id: &Arc<Id>) -> Result<(rdma_cm_event_type, i32)> {
     id.release_event();
     let event = loop {
-        match event::get(id.channel()) {
+        // SAFETY: the channel is private to the identifier.
+        match unsafe { event::get(id.channel()) } {
             Err(error) if error.errno() == libc::EINTR => {}
             other => break other?,
         }

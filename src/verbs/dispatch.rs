@@ -47,9 +47,10 @@ macro_rules! operation {
         // The structure grows at its front, so a short one lacks the offsets
         // that are small.
         let needed = size_of::<verbs_context>() - offset_of!(verbs_context, $op);
-        // SAFETY: an extended context always has `sz`, and `$op` if it says
-        // that it is so large.
-        (!extended.is_null() && unsafe { (*extended).sz } >= needed)
+        // SAFETY: an extended context always has `sz`.
+        let present = !extended.is_null() && unsafe { (*extended).sz } >= needed;
+        present
+            // SAFETY: the context says that it reaches as far as `$op`.
             .then(|| unsafe { (*extended).$op })
             .flatten()
     }};
