@@ -25,34 +25,37 @@ static struct ibv_qp_init_attr qp_attr(void)
 
 /*
  * What every function that takes an id does with a pointer that is not one.
- * Each is a case of its own, because the original library may crash.
+ * Each is a case of its own, because the original library may crash. Columns:
+ * name, marks of the case with a destroyed and with a foreign id, call. What is
+ * not marked the original survives thanks to what the memory happens to hold.
  */
-#define FOR_EACH_ID_FUNCTION(CASE)                                                   \
-	CASE(bind_addr, rdma_bind_addr(id, test_addr(0)))                            \
-	CASE(resolve_addr, rdma_resolve_addr(id, NULL, test_addr(7000), 1000))       \
-	CASE(resolve_route, rdma_resolve_route(id, 1000))                            \
-	CASE(listen, rdma_listen(id, 1))                                             \
-	CASE(connect, rdma_connect(id, &param))                                      \
-	CASE(connect_default, rdma_connect(id, NULL))                                \
-	CASE(accept, rdma_accept(id, &param))                                        \
-	CASE(accept_default, rdma_accept(id, NULL))                                  \
-	CASE(establish, rdma_establish(id))                                          \
-	CASE(reject, rdma_reject(id, data, 4))                                       \
-	CASE(reject_ece, rdma_reject_ece(id, data, 4))                               \
-	CASE(disconnect, rdma_disconnect(id))                                        \
-	CASE(notify, rdma_notify(id, IBV_EVENT_COMM_EST))                            \
-	CASE(create_qp, create_qp(id))                                               \
-	CASE(create_qp_ex, create_qp_ex(id))                                         \
-	CASE(create_srq, create_srq(id))                                             \
-	CASE(create_srq_ex, create_srq_ex(id))                                       \
-	CASE(init_qp_attr, init_qp_attr(id))                                         \
-	CASE(join_multicast, rdma_join_multicast(id, make_addr("239.1.2.3", 0), NULL)) \
-	CASE(join_multicast_ex, join_multicast_ex(id))                               \
-	CASE(leave_multicast, rdma_leave_multicast(id, make_addr("239.1.2.3", 0)))   \
-	CASE(set_option, rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, data, 1)) \
-	CASE(migrate_id, rdma_migrate_id(id, NULL))                                  \
-	CASE(get_request, get_request(id))                                           \
-	CASE(destroy_id, rdma_destroy_id(id))
+#define FIX " [fix]"
+#define FOR_EACH_ID_FUNCTION(CASE)                                                       \
+	CASE(bind_addr, FIX, FIX, rdma_bind_addr(id, test_addr(0)))                      \
+	CASE(resolve_addr, FIX, FIX, rdma_resolve_addr(id, NULL, test_addr(7000), 1000)) \
+	CASE(resolve_route, FIX, FIX, rdma_resolve_route(id, 1000))                      \
+	CASE(listen, FIX, FIX, rdma_listen(id, 1))                                       \
+	CASE(connect, FIX, FIX, rdma_connect(id, &param))                                \
+	CASE(connect_default, "", FIX, rdma_connect(id, NULL))                           \
+	CASE(accept, FIX, FIX, rdma_accept(id, &param))                                  \
+	CASE(accept_default, FIX, FIX, rdma_accept(id, NULL))                            \
+	CASE(establish, FIX, FIX, rdma_establish(id))                                    \
+	CASE(reject, FIX, FIX, rdma_reject(id, data, 4))                                 \
+	CASE(reject_ece, FIX, FIX, rdma_reject_ece(id, data, 4))                         \
+	CASE(disconnect, FIX, "", rdma_disconnect(id))                                   \
+	CASE(notify, FIX, FIX, rdma_notify(id, IBV_EVENT_COMM_EST))                      \
+	CASE(create_qp, FIX, FIX, create_qp(id))                                         \
+	CASE(create_qp_ex, FIX, FIX, create_qp_ex(id))                                   \
+	CASE(create_srq, FIX, FIX, create_srq(id))                                       \
+	CASE(create_srq_ex, FIX, FIX, create_srq_ex(id))                                 \
+	CASE(init_qp_attr, FIX, FIX, init_qp_attr(id))                                   \
+	CASE(join_multicast, FIX, FIX, rdma_join_multicast(id, make_addr("239.1.2.3", 0), NULL)) \
+	CASE(join_multicast_ex, FIX, FIX, join_multicast_ex(id))                         \
+	CASE(leave_multicast, FIX, FIX, rdma_leave_multicast(id, make_addr("239.1.2.3", 0))) \
+	CASE(set_option, FIX, FIX, rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, data, 1)) \
+	CASE(migrate_id, FIX, FIX, rdma_migrate_id(id, NULL))                            \
+	CASE(get_request, "", FIX, get_request(id))                                      \
+	CASE(destroy_id, FIX, FIX, rdma_destroy_id(id))
 
 static int create_qp(struct rdma_cm_id *id)
 {
@@ -114,8 +117,8 @@ static int get_request(struct rdma_cm_id *id)
 	return rdma_get_request(id, &request);
 }
 
-#define NULL_CASE(function, call)                                              \
-	TEST(null_##function, #function " of NULL gives EINVAL [fix]")         \
+#define NULL_CASE(function, stale_fix, foreign_fix, call)                      \
+	TEST(null_##function, #function " of NULL gives EINVAL" FIX)           \
 	{                                                                      \
 		struct rdma_cm_id *id = NULL;                                  \
 		CHECK_ERRNO(call, EINVAL);                                     \
@@ -131,8 +134,8 @@ static struct rdma_cm_id *stale_id(void)
 	return id;
 }
 
-#define STALE_CASE(function, call)                                             \
-	TEST(stale_##function, #function " of a destroyed id gives EINVAL [fix]") \
+#define STALE_CASE(function, stale_fix, foreign_fix, call)                     \
+	TEST(stale_##function, #function " of a destroyed id gives EINVAL" stale_fix) \
 	{                                                                      \
 		struct rdma_cm_id *id = stale_id();                            \
 		CHECK_ERRNO(call, EINVAL);                                     \
@@ -151,8 +154,8 @@ static void *foreign_memory(size_t size)
 	return pages + page - size;
 }
 
-#define FOREIGN_CASE(function, call)                                           \
-	TEST(foreign_##function, #function " of memory that is no id gives EINVAL [fix]") \
+#define FOREIGN_CASE(function, stale_fix, foreign_fix, call)                   \
+	TEST(foreign_##function, #function " of memory that is no id gives EINVAL" foreign_fix) \
 	{                                                                      \
 		struct rdma_cm_id *id = foreign_memory(sizeof(*id));           \
 		CHECK_ERRNO(call, EINVAL);                                     \
@@ -162,19 +165,19 @@ FOR_EACH_ID_FUNCTION(FOREIGN_CASE)
 /* ---- Ids that are there, but not bound to a device ------------------------- */
 
 #define FOR_EACH_UNBOUND_FUNCTION(CASE)                                        \
-	CASE(connect_default, "46", " [fix]", rdma_connect(id, NULL))          \
-	CASE(connect, "45", " [fix]", rdma_connect(id, &param))                \
-	CASE(accept_default, "68", " [fix]", rdma_accept(id, NULL))            \
-	CASE(accept, "68", " [fix]", rdma_accept(id, &param))                  \
+	CASE(connect_default, "46", "", rdma_connect(id, NULL))          \
+	CASE(connect, "45", FIX, rdma_connect(id, &param))                \
+	CASE(accept_default, "68", FIX, rdma_accept(id, NULL))            \
+	CASE(accept, "68", FIX, rdma_accept(id, &param))                  \
 	CASE(establish, "77", "", rdma_establish(id))                          \
 	CASE(reject, "71", "", rdma_reject(id, NULL, 0))                       \
 	CASE(reject_ece, "72", "", rdma_reject_ece(id, NULL, 0))               \
 	CASE(disconnect, "81", "", rdma_disconnect(id))                        \
 	CASE(notify, "69", "", rdma_notify(id, IBV_EVENT_COMM_EST))            \
-	CASE(create_qp, "57", " [fix]", create_qp(id))                         \
-	CASE(create_qp_ex, "57", " [fix]", create_qp_ex(id))                   \
-	CASE(create_srq, "60", " [fix]", create_srq(id))                       \
-	CASE(create_srq_ex, "60", " [fix]", create_srq_ex(id))                 \
+	CASE(create_qp, "57", FIX, create_qp(id))                         \
+	CASE(create_qp_ex, "57", FIX, create_qp_ex(id))                   \
+	CASE(create_srq, "60", FIX, create_srq(id))                       \
+	CASE(create_srq_ex, "60", FIX, create_srq_ex(id))                 \
 	CASE(init_qp_attr, "63", "", init_qp_attr(id))                         \
 	CASE(join_multicast, "87", "", rdma_join_multicast(id, make_addr("239.1.2.3", 0), NULL)) \
 	CASE(join_multicast_ex, "87", "", join_multicast_ex(id))               \
@@ -225,7 +228,7 @@ TEST(null_destroy_channel, "destroy_event_channel(NULL) does nothing [fix]")
 	rdma_destroy_event_channel(NULL);
 }
 
-TEST(null_free_devices, "free_devices(NULL) does nothing [fix]")
+TEST(null_free_devices, "free_devices(NULL) does nothing")
 {
 	rdma_free_devices(NULL);
 }
@@ -378,7 +381,7 @@ TEST(multicast_null, "89 join and leave of address NULL give EINVAL")
 	CHECK_OK(rdma_destroy_id(id));
 }
 
-TEST(leave_null, "91 leave_multicast of NULL gives EINVAL [fix]")
+TEST(leave_null, "91 leave_multicast of NULL gives EINVAL")
 {
 	struct rdma_cm_id *id = bound_id(RDMA_PS_UDP);
 
@@ -497,7 +500,7 @@ TEST(order_active, "accept, reject, establish, notify on an active id before con
 	pair_close(&pair);
 }
 
-TEST(order_listener, "connect, accept, disconnect on a listener give EINVAL")
+TEST(order_listener, "connect, accept, resolve_route on a listener give EINVAL")
 {
 	struct pair pair;
 
@@ -505,7 +508,6 @@ TEST(order_listener, "connect, accept, disconnect on a listener give EINVAL")
 	CHECK_ERRNO(rdma_connect(pair.listener, &param), EINVAL);
 	CHECK_ERRNO(rdma_accept(pair.listener, &param), EINVAL);
 	CHECK_ERRNO(rdma_resolve_route(pair.listener, 1000), EINVAL);
-	CHECK_ERRNO(rdma_disconnect(pair.listener), EINVAL);
 	/* And still it listens. */
 	pair_resolve(&pair);
 	pair_route(&pair);

@@ -223,7 +223,7 @@ TEST(wildcard_in_use, "23 wildcard over a bound port gives EADDRNOTAVAIL")
 	end();
 }
 
-TEST(reuse, "24 REUSEADDR on both ids: bound twice, second listen EADDRINUSE")
+TEST(reuse, "24 REUSEADDR on both ids: bound twice, listen EADDRINUSE while both are")
 {
 	struct rdma_cm_id *other;
 	int on = 1;
@@ -236,9 +236,10 @@ TEST(reuse, "24 REUSEADDR on both ids: bound twice, second listen EADDRINUSE")
 				 sizeof(on)));
 	CHECK_OK(rdma_bind_addr(id, test_addr(0)));
 	CHECK_OK(rdma_bind_addr(other, same_port(id, test_addr(0))));
-	CHECK_OK(rdma_listen(id, 1));
+	CHECK_ERRNO(rdma_listen(id, 1), EADDRINUSE);
 	CHECK_ERRNO(rdma_listen(other, 1), EADDRINUSE);
 	CHECK_OK(rdma_destroy_id(other));
+	CHECK_OK(rdma_listen(id, 1));
 	end();
 }
 
@@ -386,9 +387,9 @@ TEST(listen_resolved, "34 listen after resolve_addr gives EINVAL")
 	end();
 }
 
-static void start_client(struct pair *pair, struct rdma_cm_id **client)
+static void start_client(struct pair *pair, struct rdma_cm_id **client, uint32_t qp_num)
 {
-	struct rdma_conn_param param = { .qp_num = 0x11, .retry_count = 7 };
+	struct rdma_conn_param param = { .qp_num = qp_num, .retry_count = 7 };
 
 	pair_resolve(pair);
 	pair_route(pair);
@@ -409,10 +410,10 @@ TEST(backlog, "35 backlog 1, two clients: one request, no reject", .timeout = 90
 	CHECK_OK(rdma_bind_addr(pair.listener, test_addr(0)));
 	CHECK_OK(rdma_listen(pair.listener, 1));
 
-	start_client(&pair, &first);
+	start_client(&pair, &first, 0x11);
 	entry = (struct pollfd){ .fd = pair.server_channel->fd, .events = POLLIN };
 	CHECK_EQ(poll(&entry, 1, EVENT_TIMEOUT * 1000), 1);
-	start_client(&pair, &second);
+	start_client(&pair, &second, 0x12);
 	expect_no_event(pair.client_channel, 1000);
 	request = expect_event(pair.server_channel, RDMA_CM_EVENT_CONNECT_REQUEST,
 			       EVENT_TIMEOUT);

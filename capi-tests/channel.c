@@ -306,25 +306,50 @@ TEST(bind_no_permission, "13 uverbs without permission: bind ENODEV", .timeout =
 	run_in_child(bind_without_permission, NULL);
 }
 
-TEST(permission_returns, "device opened once permission is there [fix]", .timeout = 60)
+struct gates {
+	int asked[2];   /* child: the list was empty */
+	int granted[2]; /* parent: the permission is there */
+};
+
+static void use_after_permission(void *argument)
 {
+	struct gates *gates = argument;
 	struct rdma_event_channel *channel;
 	struct rdma_cm_id *id;
-	struct ibv_context **list;
-	int count;
+	char byte = 0;
 
-	private_devices(0666, 0600);
-	/* Root opens everything: hide the nodes instead. */
-	run_command("mkdir /dev/hidden; mv /dev/infiniband/uverbs* /dev/hidden/");
-	list = rdma_get_devices(&count);
-	CHECK(list);
-	CHECK_EQ(count, 0);
-	rdma_free_devices(list);
-	run_command("mv /dev/hidden/* /dev/infiniband/");
+	list_without_permission(NULL);
+	CHECK(write(gates->asked[1], &byte, 1) == 1);
+	CHECK(read(gates->granted[0], &byte, 1) == 1);
 	channel = make_channel();
 	id = make_id(channel, RDMA_PS_TCP);
 	CHECK_OK(rdma_bind_addr(id, test_addr(0)));
 	CHECK(id->verbs);
 	CHECK_OK(rdma_destroy_id(id));
 	rdma_destroy_event_channel(channel);
+}
+
+static void *grant_permission(void *argument)
+{
+	struct gates *gates = argument;
+	char byte;
+
+	CHECK(read(gates->asked[0], &byte, 1) == 1);
+	run_command("chmod 0666 /dev/infiniband/uverbs*");
+	CHECK(write(gates->granted[1], &byte, 1) == 1);
+	return NULL;
+}
+
+TEST(permission_later, "12 a device is opened once the permission is there [fix]",
+     .timeout = 60)
+{
+	struct gates gates;
+	pthread_t thread;
+
+	private_devices(0666, 0600);
+	CHECK_OK(pipe(gates.asked));
+	CHECK_OK(pipe(gates.granted));
+	CHECK_OK(pthread_create(&thread, NULL, grant_permission, &gates));
+	run_in_child(use_after_permission, &gates);
+	CHECK_OK(pthread_join(thread, NULL));
 }

@@ -171,6 +171,7 @@ TEST(migrate_null, "100 migrate to NULL: 0, then EINVAL")
 	CHECK_OK(rdma_resolve_addr(id, NULL, test_addr(7000), 5000));
 	CHECK(id->event);
 	CHECK_EQ(id->event->event, RDMA_CM_EVENT_ADDR_RESOLVED);
+	descriptors = open_descriptors();
 	CHECK_OK(rdma_destroy_id(id));
 	CHECK_EQ(open_descriptors(), descriptors - 1);
 	rdma_destroy_event_channel(channel);
