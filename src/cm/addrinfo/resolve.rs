@@ -93,6 +93,7 @@ fn start_service(id: &Id, names: bool, service: Option<&CStr>) -> Result<()> {
         return Err(Error::new(libc::ENOTSUP, "resolve a service and a name"));
     }
     let service = service.ok_or(Error::invalid("resolve a service: none given"))?;
+    id.require_device()?;
     ensure_supported(id)?;
     let command = match service_number(service) {
         Some(number) => ResolveIbService::by_id(id.handle(), number),
