@@ -5,7 +5,7 @@
 
 use std::ffi::c_int;
 
-/// `enum rdma_cm_event_type`.
+/// What an event reports.
 pub type rdma_cm_event_type = u32;
 /// Address resolution finished.
 pub const RDMA_CM_EVENT_ADDR_RESOLVED: rdma_cm_event_type = 0;
@@ -48,7 +48,7 @@ pub const RDMA_CM_EVENT_USER: rdma_cm_event_type = 18;
 /// An event of the library's own; never delivered.
 pub const RDMA_CM_EVENT_INTERNAL: rdma_cm_event_type = 19;
 
-/// `enum rdma_port_space`.
+/// Port spaces: what an identifier connects to, and how.
 pub type rdma_port_space = u32;
 /// IP over InfiniBand.
 pub const RDMA_PS_IPOIB: rdma_port_space = 0x0002;
@@ -93,7 +93,7 @@ pub const RAI_SA: c_int = 0x10;
 /// Resolve by name service.
 pub const RAI_DNS: c_int = 0x20;
 
-/// `enum rdma_cm_join_mc_attr_mask`.
+/// Which join attributes are set.
 pub type rdma_cm_join_mc_attr_mask = u32;
 /// `addr` of the join attributes is set.
 pub const RDMA_CM_JOIN_MC_ATTR_ADDRESS: rdma_cm_join_mc_attr_mask = 1 << 0;
@@ -102,7 +102,7 @@ pub const RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS: rdma_cm_join_mc_attr_mask = 1 << 1;
 /// First bit without meaning.
 pub const RDMA_CM_JOIN_MC_ATTR_RESERVED: rdma_cm_join_mc_attr_mask = 1 << 2;
 
-/// `enum rdma_cm_mc_join_flags`.
+/// How to join a multicast group.
 pub type rdma_cm_mc_join_flags = u32;
 /// Join as a full member: send and receive.
 pub const RDMA_MC_JOIN_FLAG_FULLMEMBER: rdma_cm_mc_join_flags = 0;

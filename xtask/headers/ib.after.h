@@ -1,4 +1,4 @@
-/* Short names for the members of struct ib_addr. */
+// Short names for the members of struct ib_addr.
 #define sib_addr8 ib_u.uib_addr8
 #define sib_addr16 ib_u.uib_addr16
 #define sib_addr32 ib_u.uib_addr32
@@ -7,19 +7,21 @@
 #define sib_subnet_prefix ib_u.uib_addr64[0]
 #define sib_interface_id ib_u.uib_addr64[1]
 
-/* Whether the address is the wildcard: all zero. */
+// Whether the address is the wildcard: all zero.
 static inline int ib_addr_any(const struct ib_addr *addr)
 {
   return addr->sib_subnet_prefix == 0 && addr->sib_interface_id == 0;
 }
 
-/* Whether the address is the loopback address: 1. */
+// Whether the address is the loopback address: 1.
 static inline int ib_addr_loopback(const struct ib_addr *addr)
 {
-  return addr->sib_subnet_prefix == 0 && addr->sib_interface_id == htobe64(1);
+  return addr->sib_subnet_prefix == 0 && addr->sib_addr32[2] == 0 &&
+         addr->sib_addr16[6] == 0 && addr->sib_addr8[14] == 0 &&
+         addr->sib_addr8[15] == 1;
 }
 
-/* Sets the address from four words in network byte order. */
+// Sets the address from four words in network byte order.
 static inline void ib_addr_set(struct ib_addr *addr, __be32 w1, __be32 w2,
                                __be32 w3, __be32 w4)
 {
@@ -29,7 +31,7 @@ static inline void ib_addr_set(struct ib_addr *addr, __be32 w1, __be32 w2,
   addr->sib_addr32[3] = w4;
 }
 
-/* Compares two addresses as memcmp(3) does. */
+// Compares two addresses as memcmp(3) does.
 static inline int ib_addr_cmp(const struct ib_addr *left,
                               const struct ib_addr *right)
 {

@@ -5,33 +5,33 @@
 #include <infiniband/sa.h>
 #include <infiniband/verbs.h>
 
-/* The InfiniBand side of an address: GIDs and partition key. */
+// The InfiniBand side of an address: GIDs and partition key.
 struct rdma_ib_addr {
-  /* Local GID. */
+  // Local GID.
   union ibv_gid sgid;
-  /* Remote GID. */
+  // Remote GID.
   union ibv_gid dgid;
-  /* Partition key. */
+  // Partition key.
   __be16 pkey;
 };
 
-/* Local and remote address of an identifier. */
+// Local and remote address of an identifier.
 struct rdma_addr {
-  /* Local address. */
+  // Local address.
   __extension__ union {
     struct sockaddr src_addr;
     struct sockaddr_in src_sin;
     struct sockaddr_in6 src_sin6;
     struct sockaddr_storage src_storage;
   };
-  /* Remote address. */
+  // Remote address.
   __extension__ union {
     struct sockaddr dst_addr;
     struct sockaddr_in dst_sin;
     struct sockaddr_in6 dst_sin6;
     struct sockaddr_storage dst_storage;
   };
-  /* GIDs and partition key; meaningful on InfiniBand and RoCE. */
+  // GIDs and partition key; meaningful on InfiniBand and RoCE.
   union {
     struct rdma_ib_addr ibaddr;
   } addr;

@@ -4,12 +4,10 @@
 #include <rdma/ib_user_verbs.h>
 #include <infiniband/sa.h>
 
-/*
- * Each command starts with its number, the bytes that follow these eight, and
- * the bytes of the reply, which the kernel writes to the address in
- * "response". Numbers are in host order unless their type says otherwise;
- * reserved members are zero.
- */
+// Each command starts with its number, the bytes that follow these eight, and
+// the bytes of the reply, which the kernel writes to the address in
+// "response". Numbers are in host order unless their type says otherwise;
+// reserved members are zero.
 
 #define RDMA_USER_CM_MIN_ABI_VERSION 3
 #define RDMA_USER_CM_MAX_ABI_VERSION 4
@@ -50,7 +48,7 @@ struct ucma_abi_cmd_hdr {
   __u16 out;
 };
 
-/* Identifiers. */
+// Identifiers.
 
 struct ucma_abi_create_id {
   __u32 cmd;
@@ -67,7 +65,7 @@ struct ucma_abi_create_id_resp {
   __u32 id;
 };
 
-/* Also UCMA_CMD_LEAVE_MCAST, with the number that joining returned. */
+// Also UCMA_CMD_LEAVE_MCAST, with the number that joining returned.
 struct ucma_abi_destroy_id {
   __u32 cmd;
   __u16 in;
@@ -81,7 +79,7 @@ struct ucma_abi_destroy_id_resp {
   __u32 events_reported;
 };
 
-/* Written to the new channel; fd is the old one. */
+// Written to the new channel; fd is the old one.
 struct ucma_abi_migrate_id {
   __u32 cmd;
   __u16 in;
@@ -106,7 +104,7 @@ struct ucma_abi_set_option {
   __u32 optlen;
 };
 
-/* Addresses and routes. */
+// Addresses and routes.
 
 struct ucma_abi_bind_ip {
   __u32 cmd;
@@ -165,7 +163,7 @@ enum {
   UCMA_QUERY_IB_SERVICE = 3
 };
 
-/* Also UCMA_CMD_QUERY_ROUTE, with option 0. */
+// Also UCMA_CMD_QUERY_ROUTE, with option 0.
 struct ucma_abi_query {
   __u32 cmd;
   __u16 in;
@@ -187,7 +185,7 @@ struct ucma_abi_query_route_resp {
   __u32 reserved1;
 };
 
-/* Reply to UCMA_QUERY_ADDR and UCMA_QUERY_GID. */
+// Reply to UCMA_QUERY_ADDR and UCMA_QUERY_GID.
 struct ucma_abi_query_addr_resp {
   __be64 node_guid;
   __u8 port_num;
@@ -207,7 +205,7 @@ struct ucma_abi_query_path_resp {
   __extension__ struct ibv_path_data path_data[0];
 };
 
-/* Services of InfiniBand subnets, from about Linux 6.17. */
+// Services of InfiniBand subnets, from about Linux 6.17.
 
 enum {
   UCMA_IB_SERVICE_FLAG_ID = 1 << 0,
@@ -247,10 +245,10 @@ struct ucma_user_service_rec {
 
 struct ucma_abi_query_ib_service_resp {
   __u32 num_service_recs;
-  __extension__ struct ucma_user_service_rec recs[];
+  __extension__ struct ucma_user_service_rec recs[0];
 };
 
-/* Connections. */
+// Connections.
 
 struct ucma_abi_conn_param {
   __u32 qp_num;
@@ -328,7 +326,7 @@ struct ucma_abi_disconnect {
   __u32 id;
 };
 
-/* The reply is a struct ib_uverbs_qp_attr. */
+// The reply is a struct ib_uverbs_qp_attr.
 struct ucma_abi_init_qp_attr {
   __u32 cmd;
   __u16 in;
@@ -346,7 +344,7 @@ struct ucma_abi_notify {
   __u32 event;
 };
 
-/* Multicast groups. The reply is a struct ucma_abi_create_id_resp. */
+// Multicast groups. The reply is a struct ucma_abi_create_id_resp.
 
 struct ucma_abi_join_ip_mcast {
   __u32 cmd;
@@ -370,7 +368,7 @@ struct ucma_abi_join_mcast {
   struct sockaddr_storage addr;
 };
 
-/* Events. */
+// Events.
 
 struct ucma_abi_get_event {
   __u32 cmd;
@@ -392,7 +390,7 @@ struct ucma_abi_event_resp {
   struct ucma_abi_ece ece;
 };
 
-/* From about Linux 6.17. */
+// From about Linux 6.17.
 struct ucma_abi_write_cm_event {
   __u32 cmd;
   __u16 in;

@@ -1,11 +1,9 @@
-/*
- * Helpers on top of libibverbs. Common to all that return int: 0 for success,
- * -1 with errno for failure. The requests carry "context" as wr_id; "flags"
- * are those of enum ibv_send_flags. A memory region may be NULL only where
- * that is said, for data sent inline.
- */
+// Helpers on top of libibverbs. Common to all that return int: 0 for success,
+// -1 with errno for failure. The requests carry "context" as wr_id; "flags"
+// are those of enum ibv_send_flags. A memory region may be NULL only where
+// that is said, for data sent inline.
 
-/* Turns an errno value, or 0, into -1 and errno, or 0. */
+// Turns an errno value, or 0, into -1 and errno, or 0.
 static inline int rdma_seterrno(int ret)
 {
   if (ret == 0)
@@ -14,14 +12,14 @@ static inline int rdma_seterrno(int ret)
   return -1;
 }
 
-/* Registers memory for sending and receiving messages: rdma_reg_msgs(3). */
+// Registers memory for sending and receiving messages: rdma_reg_msgs(3).
 static inline struct ibv_mr *rdma_reg_msgs(struct rdma_cm_id *id, void *addr,
                                            size_t length)
 {
   return ibv_reg_mr(id->pd, addr, length, IBV_ACCESS_LOCAL_WRITE);
 }
 
-/* Registers memory that the peer may read: rdma_reg_read(3). */
+// Registers memory that the peer may read: rdma_reg_read(3).
 static inline struct ibv_mr *rdma_reg_read(struct rdma_cm_id *id, void *addr,
                                            size_t length)
 {
@@ -29,7 +27,7 @@ static inline struct ibv_mr *rdma_reg_read(struct rdma_cm_id *id, void *addr,
                     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ);
 }
 
-/* Registers memory that the peer may write: rdma_reg_write(3). */
+// Registers memory that the peer may write: rdma_reg_write(3).
 static inline struct ibv_mr *rdma_reg_write(struct rdma_cm_id *id, void *addr,
                                             size_t length)
 {
@@ -37,14 +35,14 @@ static inline struct ibv_mr *rdma_reg_write(struct rdma_cm_id *id, void *addr,
                     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 }
 
-/* Releases registered memory: rdma_dereg_mr(3). */
+// Releases registered memory: rdma_dereg_mr(3).
 static inline int rdma_dereg_mr(struct ibv_mr *mr)
 {
   return rdma_seterrno(ibv_dereg_mr(mr));
 }
 
-/* Posts a receive of several buffers, to the shared receive queue if the
- * identifier has one: rdma_post_recvv(3). */
+// Posts a receive of several buffers, to the shared receive queue if the
+// identifier has one: rdma_post_recvv(3).
 static inline int rdma_post_recvv(struct rdma_cm_id *id, void *context,
                                   struct ibv_sge *sgl, int nsge)
 {
@@ -59,7 +57,7 @@ static inline int rdma_post_recvv(struct rdma_cm_id *id, void *context,
                                : ibv_post_recv(id->qp, &request, &refused));
 }
 
-/* Posts a send of several buffers: rdma_post_sendv(3). */
+// Posts a send of several buffers: rdma_post_sendv(3).
 static inline int rdma_post_sendv(struct rdma_cm_id *id, void *context,
                                   struct ibv_sge *sgl, int nsge, int flags)
 {
@@ -75,7 +73,7 @@ static inline int rdma_post_sendv(struct rdma_cm_id *id, void *context,
   return rdma_seterrno(ibv_post_send(id->qp, &request, &refused));
 }
 
-/* Posts an RDMA read into several buffers: rdma_post_readv(3). */
+// Posts an RDMA read into several buffers: rdma_post_readv(3).
 static inline int rdma_post_readv(struct rdma_cm_id *id, void *context,
                                   struct ibv_sge *sgl, int nsge, int flags,
                                   uint64_t remote_addr, uint32_t rkey)
@@ -94,7 +92,7 @@ static inline int rdma_post_readv(struct rdma_cm_id *id, void *context,
   return rdma_seterrno(ibv_post_send(id->qp, &request, &refused));
 }
 
-/* Posts an RDMA write from several buffers: rdma_post_writev(3). */
+// Posts an RDMA write from several buffers: rdma_post_writev(3).
 static inline int rdma_post_writev(struct rdma_cm_id *id, void *context,
                                    struct ibv_sge *sgl, int nsge, int flags,
                                    uint64_t remote_addr, uint32_t rkey)
@@ -113,7 +111,7 @@ static inline int rdma_post_writev(struct rdma_cm_id *id, void *context,
   return rdma_seterrno(ibv_post_send(id->qp, &request, &refused));
 }
 
-/* Posts a receive into one buffer, which lies in "mr": rdma_post_recv(3). */
+// Posts a receive into one buffer, which lies in "mr": rdma_post_recv(3).
 static inline int rdma_post_recv(struct rdma_cm_id *id, void *context,
                                  void *addr, size_t length, struct ibv_mr *mr)
 {
@@ -127,8 +125,8 @@ static inline int rdma_post_recv(struct rdma_cm_id *id, void *context,
   return rdma_post_recvv(id, context, &sge, 1);
 }
 
-/* Posts a send of one buffer, which lies in "mr" or is sent inline:
- * rdma_post_send(3). */
+// Posts a send of one buffer, which lies in "mr" or is sent inline:
+// rdma_post_send(3).
 static inline int rdma_post_send(struct rdma_cm_id *id, void *context,
                                  void *addr, size_t length, struct ibv_mr *mr,
                                  int flags)
@@ -141,7 +139,7 @@ static inline int rdma_post_send(struct rdma_cm_id *id, void *context,
   return rdma_post_sendv(id, context, &sge, 1, flags);
 }
 
-/* Posts an RDMA read into one buffer, which lies in "mr": rdma_post_read(3). */
+// Posts an RDMA read into one buffer, which lies in "mr": rdma_post_read(3).
 static inline int rdma_post_read(struct rdma_cm_id *id, void *context,
                                  void *addr, size_t length, struct ibv_mr *mr,
                                  int flags, uint64_t remote_addr,
@@ -155,8 +153,8 @@ static inline int rdma_post_read(struct rdma_cm_id *id, void *context,
   return rdma_post_readv(id, context, &sge, 1, flags, remote_addr, rkey);
 }
 
-/* Posts an RDMA write from one buffer, which lies in "mr" or is sent inline:
- * rdma_post_write(3). */
+// Posts an RDMA write from one buffer, which lies in "mr" or is sent inline:
+// rdma_post_write(3).
 static inline int rdma_post_write(struct rdma_cm_id *id, void *context,
                                   void *addr, size_t length, struct ibv_mr *mr,
                                   int flags, uint64_t remote_addr,
@@ -170,9 +168,9 @@ static inline int rdma_post_write(struct rdma_cm_id *id, void *context,
   return rdma_post_writev(id, context, &sge, 1, flags, remote_addr, rkey);
 }
 
-/* Posts a send of one buffer from a datagram queue pair, with RDMA_UDP_QKEY,
- * to the queue pair "remote_qpn" behind "ah"; the buffer lies in "mr" or is
- * sent inline: rdma_post_ud_send(3). */
+// Posts a send of one buffer from a datagram queue pair, with RDMA_UDP_QKEY,
+// to the queue pair "remote_qpn" behind "ah"; the buffer lies in "mr" or is
+// sent inline: rdma_post_ud_send(3).
 static inline int rdma_post_ud_send(struct rdma_cm_id *id, void *context,
                                     void *addr, size_t length,
                                     struct ibv_mr *mr, int flags,
@@ -197,8 +195,8 @@ static inline int rdma_post_ud_send(struct rdma_cm_id *id, void *context,
   return rdma_seterrno(ibv_post_send(id->qp, &request, &refused));
 }
 
-/* Waits for a completion on "cq", which belongs to "id" and reports to
- * "channel". Not part of the interface. */
+// Waits for a completion on "cq", which belongs to "id" and reports to
+// "channel". Not part of the interface.
 static inline int rdmacm_wait_completion(struct rdma_cm_id *id,
                                          struct ibv_cq *cq,
                                          struct ibv_comp_channel *channel,
@@ -215,7 +213,7 @@ static inline int rdmacm_wait_completion(struct rdma_cm_id *id,
     ret = ibv_req_notify_cq(cq, 0);
     if (ret)
       return rdma_seterrno(ret);
-    /* A completion that came before the request causes no event. */
+    // A completion that came before the request causes no event.
     ret = ibv_poll_cq(cq, 1, wc);
     if (ret)
       break;
@@ -229,15 +227,15 @@ static inline int rdmacm_wait_completion(struct rdma_cm_id *id,
   return ret < 0 ? -1 : ret;
 }
 
-/* Waits for a completion of a send, read or write and stores it in "wc".
- * Returns 1, or -1 with errno. See rdma_get_send_comp(3). */
+// Waits for a completion of a send, read or write and stores it in "wc".
+// Returns 1, or -1 with errno. See rdma_get_send_comp(3).
 static inline int rdma_get_send_comp(struct rdma_cm_id *id, struct ibv_wc *wc)
 {
   return rdmacm_wait_completion(id, id->send_cq, id->send_cq_channel, wc);
 }
 
-/* Waits for a completion of a receive and stores it in "wc". Returns 1, or -1
- * with errno. See rdma_get_recv_comp(3). */
+// Waits for a completion of a receive and stores it in "wc". Returns 1, or -1
+// with errno. See rdma_get_recv_comp(3).
 static inline int rdma_get_recv_comp(struct rdma_cm_id *id, struct ibv_wc *wc)
 {
   return rdmacm_wait_completion(id, id->recv_cq, id->recv_cq_channel, wc);

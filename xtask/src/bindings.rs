@@ -97,7 +97,11 @@ impl Args {
         let path = workspace::root().join("src/verbs/bindings.rs");
         fs::write(&path, generate()?)
             .with_context(|| format!("cannot write {}", path.display()))?;
-        process::output(Command::new("rustfmt").args(["--edition", "2024"]).arg(&path))?;
+        process::output(
+            Command::new("rustfmt")
+                .args(["--edition", "2024"])
+                .arg(&path),
+        )?;
         println!("wrote {}", path.display());
         Ok(ExitCode::SUCCESS)
     }

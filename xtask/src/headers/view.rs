@@ -11,7 +11,8 @@ use std::collections::HashMap;
 use anyhow::Result;
 use quote::ToTokens;
 use syn::{
-    Attribute, Expr, File, Item, ItemConst, ItemEnum, Lit, Meta, Type, Visibility, parse_quote,
+    Attribute, Expr, File, Item, ItemConst, ItemEnum, Lit, LitInt, Meta, Type, Visibility,
+    parse_quote,
 };
 
 /// Structures of the C library that appear in the interface.
@@ -44,9 +45,23 @@ pub fn of(source: &str) -> Result<String> {
             }
             Item::Const(mut constant) => {
                 constant.attrs = documentation(&constant.attrs);
+                add_suffix(&mut constant);
                 items.push(Item::Const(constant));
             }
-            item @ (Item::Struct(_) | Item::Union(_)) => items.push(item),
+            Item::Struct(mut item) => {
+                item.attrs = layout(&item.attrs);
+                for field in &mut item.fields {
+                    field.attrs = documentation(&field.attrs);
+                }
+                items.push(Item::Struct(item));
+            }
+            Item::Union(mut item) => {
+                item.attrs = layout(&item.attrs);
+                for field in &mut item.fields.named {
+                    field.attrs = documentation(&field.attrs);
+                }
+                items.push(Item::Union(item));
+            }
             _ => {}
         }
     }
@@ -127,6 +142,60 @@ fn is_exported(attrs: &[Attribute]) -> bool {
     })
 }
 
+/// Gives a literal the suffix that cbindgen derives its C type from.
+fn add_suffix(constant: &mut ItemConst) {
+    if let Some(literal) = integer(&constant.expr)
+        && type_name(&constant.ty).as_deref() == Some("u64")
+    {
+        let suffixed = LitInt::new(&format!("{}u64", literal.base10_digits()), literal.span());
+        constant.expr = Box::new(parse_quote!(#suffixed));
+    }
+}
+
+fn integer(expr: &Expr) -> Option<&LitInt> {
+    match expr {
+        Expr::Lit(value) => match &value.lit {
+            Lit::Int(literal) => Some(literal),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// `header` with the constants of `source` in hexadecimal where the source
+/// has them so; cbindgen writes all numbers in decimal.
+pub fn restore_hexadecimal(header: &str, source: &str) -> Result<String> {
+    let mut header = header.to_owned();
+    for item in syn::parse_file(source)?.items {
+        if let Item::Const(constant) = item
+            && let Some(literal) = integer(&constant.expr)
+            && literal.to_string().starts_with("0x")
+        {
+            let (name, decimal) = (&constant.ident, literal.base10_digits());
+            let hex = literal.to_string().replace('_', "");
+            for (before, after) in [("#define ", " "), ("  ", " = ")] {
+                header = header.replace(
+                    &format!("\n{before}{name}{after}{decimal}"),
+                    &format!("\n{before}{name}{after}{hex}"),
+                );
+            }
+        }
+    }
+    Ok(header)
+}
+
+/// What cbindgen needs of the attributes of a structure or union.
+fn layout(attrs: &[Attribute]) -> Vec<Attribute> {
+    let mut kept = documentation(attrs);
+    kept.extend(
+        attrs
+            .iter()
+            .filter(|attr| attr.path().is_ident("repr"))
+            .cloned(),
+    );
+    kept
+}
+
 /// The documentation among `attrs`, in words for C programmers.
 fn documentation(attrs: &[Attribute]) -> Vec<Attribute> {
     attrs
@@ -135,7 +204,7 @@ fn documentation(attrs: &[Attribute]) -> Vec<Attribute> {
         .map(|line| {
             let line = match line.trim() {
                 "# Safety" => " What the caller has to see to:".to_owned(),
-                _ => line.replace('`', ""),
+                _ => line.replace('`', "").replace('…', "..."),
             };
             parse_quote!(#[doc = #line])
         })
