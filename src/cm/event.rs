@@ -48,16 +48,9 @@ impl Event {
                 listen_id: ptr::null_mut(),
                 event: kind,
                 status,
-                param: rdma_cm_event_param {
-                    ud: rdma_ud_param {
-                        private_data: ptr::null(),
-                        private_data_len: 0,
-                        // SAFETY: plain numbers, for which zero is valid.
-                        ah_attr: unsafe { std::mem::zeroed() },
-                        qp_num: 0,
-                        qkey: 0,
-                    },
-                },
+                // SAFETY: plain numbers and pointers, for which zero is valid.
+                // All bytes, since C may read either member.
+                param: unsafe { std::mem::zeroed() },
             },
             private_data: [0; RDMA_MAX_PRIVATE_DATA],
             owner: Arc::clone(owner),
