@@ -4,7 +4,16 @@
 //! with an `Args` type (its command line) and `Args::run`. To add one: declare
 //! the module, add a variant and its line in `Task::run`.
 
+mod bindings;
+mod demo;
+mod guest;
+mod headers;
+mod library;
+mod place;
 mod process;
+mod report;
+mod setup;
+mod test;
 mod vm;
 mod workspace;
 
@@ -16,6 +25,20 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 enum Task {
+    /// Regenerate src/verbs/bindings.rs from the installed libibverbs headers
+    Bindings(bindings::Args),
+    /// Regenerate the C headers under include/, or check that they are fresh
+    Headers(headers::Args),
+    /// Install the packages that building and testing need
+    Setup(setup::Args),
+    /// Show the distribution's own rping connect through our library
+    Demo(demo::Args),
+    /// Run all tests
+    Test(test::Args),
+    /// Make another root file system for the virtual machine
+    Root(vm::roots::Args),
+    #[command(hide = true)]
+    Guest(guest::Args),
     /// Run a command in a virtual machine that has a soft-RoCE device
     Vm(vm::Args),
 }
@@ -23,6 +46,13 @@ enum Task {
 impl Task {
     fn run(self) -> anyhow::Result<ExitCode> {
         match self {
+            Self::Bindings(args) => args.run(),
+            Self::Headers(args) => args.run(),
+            Self::Setup(args) => args.run(),
+            Self::Demo(args) => args.run(),
+            Self::Test(args) => args.run(),
+            Self::Root(args) => args.run(),
+            Self::Guest(args) => args.run(),
             Self::Vm(args) => args.run(),
         }
     }

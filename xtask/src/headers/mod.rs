@@ -13,7 +13,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use cbindgen::{Builder, Config, DocumentationStyle, Language, Style};
 
 use crate::workspace;
@@ -64,26 +64,33 @@ pub struct Args {
 impl Args {
     /// Writes or checks all headers.
     pub fn run(self) -> Result<ExitCode> {
-        let stale = if self.check { stale()? } else { write()? };
-        for path in &stale {
-            let path = path.display();
-            if self.check {
-                eprintln!("{path} is stale; run `cargo xtask headers`");
-            } else {
-                println!("wrote {path}");
+        if self.check {
+            check()?;
+        } else {
+            for path in write()? {
+                println!("wrote {}", path.display());
             }
         }
-        Ok(if self.check && !stale.is_empty() {
-            ExitCode::FAILURE
-        } else {
-            ExitCode::SUCCESS
-        })
+        Ok(ExitCode::SUCCESS)
     }
 }
 
 /// The paths below `include/` of all public headers.
 pub fn paths() -> impl Iterator<Item = &'static str> {
     HEADERS.iter().map(|header| header.path)
+}
+
+/// Fails if a checked-in header is stale.
+pub fn check() -> Result<()> {
+    let stale = stale()?;
+    if stale.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<_> = stale
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    bail!("stale, run `cargo xtask headers`: {}", names.join(", "))
 }
 
 /// The headers whose checked-in text differs from what the sources say.
@@ -102,17 +109,16 @@ pub fn stale() -> Result<Vec<PathBuf>> {
 /// Writes the headers that are stale and returns their paths.
 fn write() -> Result<Vec<PathBuf>> {
     let include = workspace::root().join("include");
-    let mut written = Vec::new();
+    let stale = stale()?;
     for header in HEADERS {
         let path = include.join(header.path);
-        let text = header.generate()?;
-        if fs::read_to_string(&path).ok().as_deref() != Some(&*text) {
+        if stale.contains(&path) {
             workspace::create(path.parent().unwrap_or(&include).to_path_buf())?;
-            fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
-            written.push(path);
+            fs::write(&path, header.generate()?)
+                .with_context(|| format!("cannot write {}", path.display()))?;
         }
     }
-    Ok(written)
+    Ok(stale)
 }
 
 impl Header {

@@ -101,7 +101,7 @@ impl Apt {
 }
 
 /// The machine's own Debian mirror, else the public one.
-fn mirror() -> String {
+pub fn mirror() -> String {
     let listed = process::output(Command::new("apt-get").args([
         "indextargets",
         "--format",

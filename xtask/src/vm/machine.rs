@@ -253,11 +253,9 @@ fn share(command: &mut Command, tag: &str, dir: &Path, options: &str) {
         // A comma ends an option; QEMU reads two as one.
         dir.display().to_string().replace(',', ",,")
     ));
-    command
-        .arg("-device")
-        .arg(format!(
-            "virtio-9p-pci,fsdev={tag},mount_tag={tag},{NO_MSIX}"
-        ));
+    command.arg("-device").arg(format!(
+        "virtio-9p-pci,fsdev={tag},mount_tag={tag},{NO_MSIX}"
+    ));
 }
 
 /// A running QEMU; killed when dropped.

@@ -16,6 +16,7 @@ mod apt;
 mod initramfs;
 pub mod kernel;
 pub mod machine;
+pub mod roots;
 
 use std::env;
 use std::fs;
@@ -35,8 +36,9 @@ pub struct Args {
     /// Kernel to boot
     #[arg(long, value_enum, default_value_t = Release::V6_1)]
     kernel: Release,
-    /// Root file system to use instead of the machine's own
-    #[arg(long, value_name = "DIR")]
+    /// Root file system to use instead of the machine's own: a folder, or a
+    /// name given to `cargo xtask root`
+    #[arg(long, value_name = "DIR|NAME")]
     root: Option<PathBuf>,
     /// Longest time the whole run may take
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
@@ -58,7 +60,7 @@ impl Args {
         let kernel = kernel::get(self.kernel)?;
         let job = Job {
             kernel: &kernel,
-            root: self.root.map(canonical).transpose()?,
+            root: self.root.as_deref().map(roots::find).transpose()?,
             shares: self
                 .share
                 .into_iter()

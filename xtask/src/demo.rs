@@ -1,0 +1,113 @@
+//! `cargo xtask demo`: the distribution's own rping, its binary untouched, makes
+//! a connection through our library, and the kernel's word is taken for it.
+
+use std::cell::Cell;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use crate::guest::program::{self, Ready, Running};
+use crate::guest::{Bench, device, ip};
+use crate::place::Options;
+use crate::report::table;
+use crate::{library, setup};
+
+/// Pings enough that both processes can be looked at while they are connected.
+const PINGS: &str = "100";
+
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// The command line of `cargo xtask demo`.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    options: Options,
+}
+
+impl Args {
+    /// Builds the library and shows a connection made by it.
+    pub fn run(self) -> Result<ExitCode> {
+        setup::ensure()?;
+        let stage = library::stage()?;
+        let place = self.options.place()?;
+        println!("place: {}", place.describe());
+        let library = stage.to_string_lossy();
+        let status = place.run(&["demo", "--library", &library], LIMIT, &mut io::stdout())?;
+        Ok(ExitCode::from(status))
+    }
+}
+
+/// The part beside the device.
+pub fn inside(bench: &Bench) -> Result<ExitCode> {
+    let ip = ip()?;
+    let packets = device::sent_packets()?;
+    let rping = |role| ["rping", role, "-v", "-a", ip.as_str(), "-C", PINGS];
+
+    println!("$ rping -s -a {ip} -C {PINGS}");
+    let mut server = program::start(&rping("-s"), &bench.ours)?;
+    server.wait_ready(Ready::Listening)?;
+    println!("$ rping -c -a {ip} -C {PINGS}");
+    let mut client = program::start(&rping("-c"), &bench.ours)?;
+
+    let seen = [observe(&mut server)?, observe(&mut client)?];
+    let mut rows = vec![
+        [
+            "program",
+            "librdmacm in /proc/PID/maps",
+            "connections",
+            "result",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
+    ];
+    let mut good = true;
+    for ((name, program), (mapped, connections)) in
+        [("rping server", &mut server), ("rping client", &mut client)]
+            .into_iter()
+            .zip(seen)
+    {
+        let result = finish(program, bench, &mapped);
+        good &= result.is_ok();
+        rows.push(vec![
+            name.to_owned(),
+            mapped.display().to_string(),
+            connections.to_string(),
+            result.map_or_else(|error| format!("FAILED: {error:#}"), |()| "ok".to_owned()),
+        ]);
+    }
+    let packets = device::sent_packets()? - packets;
+    good &= packets > 0;
+
+    println!("{}\n", client.said());
+    println!("{}", table(&rows));
+    println!("packets sent by the RDMA device meanwhile: {packets}");
+    println!("demo {}", if good { "passed" } else { "FAILED" });
+    Ok(if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// The library that the program has mapped, and how many connections the
+/// kernel sees it have.
+fn observe(program: &mut Running) -> Result<(PathBuf, usize)> {
+    let mapped = program.mapped()?;
+    let connections = Cell::new(0);
+    program.wait_until("is connected", |program| {
+        connections.set(device::identifiers(program.pid(), "CONNECT")?);
+        Ok(connections.get() > 0)
+    })?;
+    Ok((mapped, connections.get()))
+}
+
+/// Waits for the program and judges it.
+fn finish(program: &mut Running, bench: &Bench, mapped: &Path) -> Result<()> {
+    program.wait_success()?;
+    ensure!(bench.ours.is(mapped), "this is not our library");
+    ensure!(program.output().contains("ping data"), "no ping data");
+    Ok(())
+}

@@ -1,0 +1,73 @@
+//! `xtask guest`: the half of demo and test that runs beside the RDMA device,
+//! inside the test machine or on a machine with a device of its own. Not meant
+//! to be called by people.
+//!
+//! The modules here know programs, devices and processes; what is tested lives
+//! in [`crate::demo`] and [`crate::test`].
+
+pub mod device;
+pub mod program;
+
+use std::env;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+
+use crate::library::Library;
+use crate::report::Suite;
+use crate::{demo, test};
+
+/// The command line of `xtask guest`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// What to do: `demo` or the name of a suite
+    work: String,
+    /// The folder with our library
+    #[arg(long)]
+    library: PathBuf,
+    /// The folder with the programs compiled for the suite
+    #[arg(long, default_value = "")]
+    programs: PathBuf,
+    /// Fewer combinations
+    #[arg(long)]
+    quick: bool,
+}
+
+/// What the work gets to know.
+pub struct Bench {
+    /// Our library.
+    pub ours: Library,
+    /// The folder with the programs compiled for the suite.
+    pub programs: PathBuf,
+    /// Whether to leave out what is merely thorough.
+    pub quick: bool,
+}
+
+impl Args {
+    /// Does the work. Failed cases are in the output; the exit status tells
+    /// only whether the work could be done.
+    pub fn run(self) -> Result<ExitCode> {
+        let bench = Bench {
+            ours: Library::Ours(self.library),
+            programs: self.programs,
+            quick: self.quick,
+        };
+        if self.work == "demo" {
+            return demo::inside(&bench);
+        }
+        let mut suite = Suite::new(&self.work);
+        test::inside(&self.work, &bench, &mut suite)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// A variable of the test set-up.
+pub fn variable(name: &str) -> Result<String> {
+    env::var(name).with_context(|| format!("{name} is not set"))
+}
+
+/// The address on the RDMA device.
+pub fn ip() -> Result<String> {
+    variable("RDMACM_TEST_IP")
+}

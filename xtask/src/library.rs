@@ -1,0 +1,92 @@
+//! The two libraries that are compared: ours, built in release mode and staged
+//! with the file names that the dynamic loader looks for, and the original of
+//! the distribution.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::{process, workspace};
+
+/// A librdmacm to run a program on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Library {
+    /// The distribution's, found by the loader on its own.
+    Original,
+    /// Ours, in this folder.
+    Ours(PathBuf),
+}
+
+impl Library {
+    /// What tables call it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Original => "original",
+            Self::Ours(_) => "ours",
+        }
+    }
+
+    /// Makes `command` load this library.
+    pub fn apply(&self, command: &mut Command) {
+        match self {
+            Self::Original => command.env_remove("LD_LIBRARY_PATH"),
+            Self::Ours(dir) => command.env("LD_LIBRARY_PATH", dir),
+        };
+    }
+
+    /// Whether `file`, as mapped by a process, is this library.
+    pub fn is(&self, file: &Path) -> bool {
+        match self {
+            Self::Original => !file.starts_with(workspace::root()),
+            Self::Ours(dir) => file.starts_with(dir),
+        }
+    }
+}
+
+/// Builds the release library and returns the folder it is staged in.
+pub fn stage() -> Result<PathBuf> {
+    eprintln!("building the release library");
+    let built = Command::new(env_cargo())
+        .args(["build", "--release", "--package", "rdmacm"])
+        .current_dir(workspace::root())
+        .status()
+        .context("cannot start cargo")?;
+    if !built.success() {
+        bail!("the library does not build");
+    }
+    let built = target_directory()?.join("release/librdmacm.so");
+    let stage = workspace::target("stage/lib")?;
+    // Copied aside and renamed: a running machine may have the old one mapped.
+    let fresh = stage.join(".librdmacm.so.new");
+    fs::copy(&built, &fresh).with_context(|| format!("cannot copy {}", built.display()))?;
+    fs::rename(&fresh, stage.join("librdmacm.so.1"))?;
+    let link = stage.join("librdmacm.so");
+    if !link.exists() {
+        symlink("librdmacm.so.1", &link)?;
+    }
+    Ok(stage)
+}
+
+/// The cargo that runs us.
+pub fn env_cargo() -> std::ffi::OsString {
+    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}
+
+/// Where cargo puts what it builds.
+pub fn target_directory() -> Result<PathBuf> {
+    let metadata = process::output(
+        Command::new(env_cargo())
+            .args(["metadata", "--no-deps", "--format-version", "1"])
+            .current_dir(workspace::root()),
+    )?;
+    // One string of one JSON object, without escapes in any sane path: not
+    // worth a JSON reader.
+    metadata
+        .split_once("\"target_directory\":\"")
+        .and_then(|(_, rest)| rest.split_once('"'))
+        .map(|(dir, _)| PathBuf::from(dir))
+        .context("cargo metadata names no target directory")
+}

@@ -1,0 +1,179 @@
+//! Where work that needs an RDMA device happens: in the test machine, or on
+//! this machine's own device. Either way it is this program's `guest`
+//! subcommand that does it, and what it prints comes back live.
+
+use std::env;
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::vm::kernel::{self, Kernel, Release};
+use crate::vm::machine::{self, Job};
+use crate::vm::roots;
+use crate::{process, workspace};
+
+/// The options that `demo` and `test` share.
+#[derive(clap::Args)]
+pub struct Options {
+    /// Use this machine's own RDMA device instead of a virtual machine
+    #[arg(long, conflicts_with_all = ["kernel", "root"])]
+    host: bool,
+    /// Kernel of the virtual machine
+    #[arg(long, value_enum, default_value_t = Release::V6_1)]
+    kernel: Release,
+    /// Root file system of the virtual machine: a folder, or a name given to
+    /// `cargo xtask root`
+    #[arg(long, value_name = "DIR|NAME")]
+    root: Option<PathBuf>,
+}
+
+/// A place to work in.
+pub enum Place {
+    /// A virtual machine.
+    Vm {
+        /// Its kernel.
+        kernel: Kernel,
+        /// Its root, when not this machine's.
+        root: Option<PathBuf>,
+    },
+    /// This machine.
+    Host {
+        /// The `RDMACM_TEST_*` variables.
+        env: Vec<(String, String)>,
+    },
+}
+
+impl Options {
+    /// Makes the place ready: fetches the kernel, or finds the device.
+    pub fn place(&self) -> Result<Place> {
+        if self.host {
+            return Ok(Place::Host { env: own_device()? });
+        }
+        Ok(Place::Vm {
+            kernel: kernel::get(self.kernel)?,
+            root: self.root.as_deref().map(roots::find).transpose()?,
+        })
+    }
+}
+
+impl Place {
+    /// Runs `xtask guest ARGUMENTS` there and returns its exit status.
+    pub fn run(&self, arguments: &[&str], limit: Duration, sink: &mut dyn Write) -> Result<u8> {
+        let program = env::current_exe().context("cannot find this program's own file")?;
+        match self {
+            Self::Vm { kernel, root } => {
+                let mut command = vec![program.to_string_lossy().into_owned(), "guest".to_owned()];
+                command.extend(arguments.iter().map(|word| (*word).to_owned()));
+                machine::run(
+                    &Job {
+                        kernel,
+                        root: root.clone(),
+                        shares: Vec::new(),
+                        env: vec![("CARGO_MANIFEST_DIR".to_owned(), manifest())],
+                        directory: workspace::root(),
+                        command,
+                        timeout: limit,
+                        qemu: Vec::new(),
+                    },
+                    sink,
+                )
+            }
+            Self::Host { env } => {
+                let mut command = Command::new(program);
+                command
+                    .arg("guest")
+                    .args(arguments)
+                    .envs(env.iter().cloned())
+                    .env("CARGO_MANIFEST_DIR", manifest());
+                here(&mut command, sink)
+            }
+        }
+    }
+
+    /// One line on what it is.
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Vm { kernel, root } => format!(
+                "virtual machine, Linux {}, root {}",
+                kernel.version,
+                root.as_ref()
+                    .map_or("/".into(), |root| root.display().to_string())
+            ),
+            Self::Host { env } => {
+                let words: Vec<_> = env.iter().map(|(_, value)| value.as_str()).collect();
+                format!("this machine's own device: {}", words.join(" "))
+            }
+        }
+    }
+}
+
+fn manifest() -> String {
+    workspace::root().join("xtask").display().to_string()
+}
+
+fn here(command: &mut Command, sink: &mut dyn Write) -> Result<u8> {
+    let shown = process::show(command);
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot start `{shown}`"))?;
+    if let Some(mut pipe) = child.stdout.take() {
+        let mut buffer = [0; 4096];
+        while let count @ 1.. = pipe.read(&mut buffer)? {
+            sink.write_all(&buffer[..count])?;
+            sink.flush()?;
+        }
+    }
+    let status = child.wait()?;
+    Ok(status
+        .code()
+        .and_then(|code| code.try_into().ok())
+        .unwrap_or(1))
+}
+
+/// The first RDMA device of this machine whose interface has an IPv4 address.
+fn own_device() -> Result<Vec<(String, String)>> {
+    let links = process::output(Command::new("rdma").args(["link", "show"]))?;
+    for line in links.lines() {
+        let words: Vec<_> = line.split_whitespace().collect();
+        let after = |key: &str| {
+            let index = words.iter().position(|word| *word == key)?;
+            words.get(index + 1).copied()
+        };
+        let (Some(port), Some(netdev)) = (after("link"), after("netdev")) else {
+            continue;
+        };
+        let device = port.split('/').next().unwrap_or(port);
+        let Some(ip) = address(netdev, "-4")? else {
+            continue;
+        };
+        let mut env = vec![
+            ("RDMACM_TEST_DEV".to_owned(), device.to_owned()),
+            ("RDMACM_TEST_NETDEV".to_owned(), netdev.to_owned()),
+            ("RDMACM_TEST_IP".to_owned(), ip),
+        ];
+        if let Some(ip6) = address(netdev, "-6")? {
+            env.push(("RDMACM_TEST_IP6".to_owned(), ip6));
+        }
+        return Ok(env);
+    }
+    bail!(
+        "this machine has no RDMA device on an interface with an IPv4 address; run without --host"
+    )
+}
+
+fn address(netdev: &str, family: &str) -> Result<Option<String>> {
+    let listing = process::output(Command::new("ip").args([
+        family, "-o", "addr", "show", "dev", netdev, "scope", "global",
+    ]))?;
+    Ok(listing
+        .split_whitespace()
+        .skip_while(|word| !word.starts_with("inet"))
+        .nth(1)
+        .and_then(|address| address.split('/').next())
+        .map(str::to_owned))
+}

@@ -1,0 +1,108 @@
+//! `cargo xtask setup`: installs the Debian packages that building and testing
+//! need. Installs nothing when all are present.
+
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail};
+
+use crate::process;
+
+/// Package, and why it is here.
+const PACKAGES: &[&str] = &[
+    // Building the library and the C test programs.
+    "gcc",
+    "g++",
+    "make",
+    "pkg-config",
+    "libibverbs-dev",
+    "librdmacm-dev",
+    "libclang-dev",
+    // The original library and its unmodified programs.
+    "librdmacm1",
+    "rdmacm-utils",
+    "ibverbs-providers",
+    "ibverbs-utils",
+    "perftest",
+    // The test machine and its kernels.
+    "qemu-system-x86",
+    "busybox-static",
+    "kmod",
+    "xz-utils",
+    "iproute2",
+    "util-linux",
+    "debian-archive-keyring",
+    "debootstrap",
+    // Measuring and checking.
+    "strace",
+    "valgrind",
+    "abigail-tools",
+    "dpkg-dev",
+];
+
+/// The command line of `cargo xtask setup`.
+#[derive(clap::Args)]
+pub struct Args {}
+
+impl Args {
+    /// Installs what is missing.
+    pub fn run(self) -> Result<ExitCode> {
+        ensure()?;
+        println!("everything that is needed is installed");
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Installs the packages that are missing, as root or through sudo.
+pub fn ensure() -> Result<()> {
+    let missing = missing()?;
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let list = missing.join(" ");
+    eprintln!("installing: {list}");
+    let mut prefix: &[&str] = &[];
+    if !rustix::process::geteuid().is_root() {
+        if !Path::new("/usr/bin/sudo").exists() {
+            bail!("packages are missing and this is not root; run: apt-get install {list}");
+        }
+        prefix = &["sudo"];
+    }
+    let apt_get = |arguments: &[&str]| -> Result<()> {
+        let words: Vec<_> = prefix
+            .iter()
+            .chain(&["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"])
+            .chain(arguments)
+            .copied()
+            .collect();
+        let status = Command::new(words[0])
+            .args(&words[1..])
+            .status()
+            .with_context(|| format!("cannot start {}", words[0]))?;
+        if !status.success() {
+            bail!("`{}` failed; install by hand: {list}", words.join(" "));
+        }
+        Ok(())
+    };
+    apt_get(&["update"])?;
+    let mut install = vec!["install", "--yes", "--no-install-recommends"];
+    install.extend(&missing);
+    apt_get(&install)
+}
+
+fn missing() -> Result<Vec<&'static str>> {
+    if !Path::new("/usr/bin/dpkg-query").exists() {
+        bail!("this needs a Debian-family machine (no dpkg-query here)");
+    }
+    Ok(PACKAGES
+        .iter()
+        .copied()
+        .filter(|package| !installed(package))
+        .collect())
+}
+
+fn installed(package: &str) -> bool {
+    let query = ["--show", "--showformat=${db:Status-Status}", package];
+    process::output(Command::new("dpkg-query").args(query))
+        .is_ok_and(|status| status.starts_with("installed"))
+}

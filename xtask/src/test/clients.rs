@@ -1,0 +1,227 @@
+//! Suite `clients`: unmodified programs of the distribution's rdmacm-utils, in
+//! every pairing of our library and the original that has ours on a side.
+//!
+//! A pass needs: both sides end with success (a server that never ends by
+//! itself is ended after its client), the client printed the pattern, the
+//! server had the intended library mapped, and the RDMA device sent packets.
+//!
+//! Not here, as the original fails with them on soft-RoCE: rdma_xserver and
+//! rdma_xclient with XRC.
+
+use anyhow::{Result, bail, ensure};
+
+use crate::guest::program::{self, Ready};
+use crate::guest::{Bench, device, variable};
+use crate::library::Library;
+use crate::report::Suite;
+
+/// How a server ends.
+#[derive(Clone, Copy, PartialEq)]
+enum End {
+    Itself,
+    Killed,
+}
+
+/// A server program with its clients. `$IP` and `$IP6` stand for addresses.
+struct Row {
+    name: &'static str,
+    server: &'static str,
+    client: &'static str,
+    /// Clients that run at the same time.
+    clients: usize,
+    pattern: &'static str,
+    ready: Ready,
+    end: End,
+}
+
+impl Row {
+    const fn new(
+        name: &'static str,
+        server: &'static str,
+        client: &'static str,
+        pattern: &'static str,
+    ) -> Self {
+        Self {
+            name,
+            server,
+            client,
+            clients: 1,
+            pattern,
+            ready: Ready::Listening,
+            end: End::Itself,
+        }
+    }
+}
+
+const ROWS: [Row; 14] = [
+    Row::new(
+        "rping",
+        "rping -s -a $IP -C 3 -v",
+        "rping -c -a $IP -C 3 -v",
+        "ping data",
+    ),
+    Row::new(
+        "rping, data verified",
+        "rping -s -a $IP -C 5 -v -V",
+        "rping -c -a $IP -C 5 -v -V",
+        "ping data",
+    ),
+    Row::new(
+        "rping, IPv6",
+        "rping -s -a $IP6 -C 5 -v -V",
+        "rping -c -a $IP6 -C 5 -v -V",
+        "ping data",
+    ),
+    Row::new(
+        "rping, own QP",
+        "rping -s -q -a $IP -C 5 -v",
+        "rping -c -q -a $IP -C 5 -v",
+        "ping data",
+    ),
+    Row {
+        clients: 3,
+        end: End::Killed,
+        ..Row::new(
+            "rping, persistent server, three clients",
+            "rping -s -p -a $IP -v",
+            "rping -c -a $IP -C 5 -v",
+            "ping data",
+        )
+    },
+    Row::new(
+        "ucmatose",
+        "ucmatose -b $IP -c 10 -C 10",
+        "ucmatose -s $IP -c 10 -C 10",
+        "return status 0",
+    ),
+    Row::new(
+        "ucmatose, migrating",
+        "ucmatose -b $IP -c 10 -C 10 -m",
+        "ucmatose -s $IP -c 10 -C 10 -m",
+        "return status 0",
+    ),
+    Row::new(
+        "udaddy",
+        "udaddy -b $IP -c 5 -C 10",
+        "udaddy -s $IP -c 5 -C 10",
+        "return status 0",
+    ),
+    Row {
+        ready: Ready::Printed("joined dgid", 2),
+        ..Row::new(
+            "mckey",
+            "mckey -m 239.1.1.1 -b $IP -c 2 -C 10",
+            "mckey -m 239.1.1.1 -b $IP -c 2 -C 10 -s",
+            "return status 0",
+        )
+    },
+    Row {
+        end: End::Killed,
+        ..Row::new(
+            "cmtime",
+            "cmtime -p 7480 -c 50",
+            "cmtime -s $IP -p 7480 -c 50",
+            "",
+        )
+    },
+    Row::new(
+        "rdma_server, rdma_client",
+        "rdma_server -s $IP -p 7481",
+        "rdma_client -s $IP -p 7481",
+        "rdma_client: end 0",
+    ),
+    Row::new(
+        "rdma_xserver, rdma_xclient",
+        "rdma_xserver -p 7482 -c r",
+        "rdma_xclient -s $IP -p 7482 -c r",
+        "end 0",
+    ),
+    Row::new(
+        "ib_send_bw -R",
+        "ib_send_bw -F -d $DEV -R -n 200 -s 4096",
+        "ib_send_bw -F -d $DEV -R -n 200 -s 4096 $IP",
+        "4096 ",
+    ),
+    Row::new(
+        "ib_read_lat -R",
+        "ib_read_lat -F -d $DEV -R -n 100 -s 4096",
+        "ib_read_lat -F -d $DEV -R -n 100 -s 4096 $IP",
+        "4096 ",
+    ),
+];
+
+/// The part beside the device.
+pub fn inside(bench: &Bench, suite: &mut Suite) -> Result<()> {
+    let ours = &bench.ours;
+    let mut pairs = vec![(ours, ours)];
+    if !bench.quick {
+        pairs.extend([(ours, &Library::Original), (&Library::Original, ours)]);
+    }
+    for row in &ROWS {
+        for (server, client) in &pairs {
+            let name = format!(
+                "{}: server on {}, client on {}",
+                row.name,
+                server.name(),
+                client.name()
+            );
+            suite.check(name, run(row, server, client));
+        }
+    }
+    Ok(())
+}
+
+fn run(row: &Row, server: &Library, client: &Library) -> Result<()> {
+    let packets = device::sent_packets()?;
+    let words = expand(row.server)?;
+    let mut serving = program::start(&borrow(&words), server)?;
+    serving.wait_ready(row.ready)?;
+    let mapped = serving.mapped()?;
+    ensure!(
+        server.is(&mapped),
+        "the server runs on {}",
+        mapped.display()
+    );
+
+    let words = expand(row.client)?;
+    let mut clients = Vec::new();
+    for _ in 0..row.clients {
+        clients.push(program::start(&borrow(&words), client)?);
+    }
+    for client in &mut clients {
+        if let Err(error) = client.wait_success() {
+            bail!("client {error}; server said {}", serving.said());
+        }
+        let said = client.output();
+        ensure!(
+            said.contains(row.pattern),
+            "no \"{}\" in {}",
+            row.pattern,
+            client.said()
+        );
+    }
+    if row.end == End::Itself {
+        serving.wait_success()?;
+    }
+    ensure!(
+        device::sent_packets()? > packets,
+        "no packet was sent by the RDMA device"
+    );
+    Ok(())
+}
+
+fn expand(command: &str) -> Result<Vec<String>> {
+    command
+        .split_whitespace()
+        .map(|word| match word {
+            "$IP" => variable("RDMACM_TEST_IP"),
+            "$IP6" => variable("RDMACM_TEST_IP6"),
+            "$DEV" => variable("RDMACM_TEST_DEV"),
+            _ => Ok(word.to_owned()),
+        })
+        .collect()
+}
+
+fn borrow(words: &[String]) -> Vec<&str> {
+    words.iter().map(String::as_str).collect()
+}

@@ -1,0 +1,185 @@
+//! Suite `conformance`: the C programs of `capi-tests/` run on the original
+//! library and on ours, in the same boot, and a table shows both results.
+//!
+//! Cases whose name contains `[fix]` must fail on the original (a crash or a
+//! hang included) and pass on ours; all others must pass on both.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::guest::{Bench, program};
+use crate::library::Library;
+use crate::report::{Case, Outcome, Suite, table};
+use crate::{process, workspace};
+
+/// Marks a case that must fail on the original.
+const FIX: &str = "[fix]";
+
+/// The longest one program may take with all its cases.
+const PROGRAM_LIMIT: Duration = Duration::from_secs(600);
+
+/// Builds the programs against our headers and returns their folder.
+pub fn build(stage: &Path) -> Result<PathBuf> {
+    let root = workspace::root();
+    let programs = workspace::target("capi-tests")?;
+    process::output(
+        Command::new("make")
+            .arg("-C")
+            .arg(root.join("capi-tests"))
+            .arg(format!("OUT={}", programs.display()))
+            .arg(format!("INC={}", root.join("include").display()))
+            .arg(format!("LIB={}", stage.display())),
+    )?;
+    Ok(programs)
+}
+
+/// The part beside the device.
+pub fn inside(bench: &Bench, suite: &mut Suite) -> Result<()> {
+    let mut rows = vec![["case", "original", "ours", ""].map(str::to_owned).to_vec()];
+    for name in programs()? {
+        println!("# {name}");
+        let program = bench.programs.join(&name);
+        let original = results(&program, &Library::Original)?;
+        let ours = results(&program, &bench.ours)?;
+        if ours.is_empty() {
+            suite.record(&name, Outcome::Failed("no results at all".to_owned()));
+        }
+        let gone = original.iter().filter(|case| find(&ours, case).is_none());
+        for case in ours.iter().chain(gone) {
+            let (original, ours) = (find(&original, case), find(&ours, case));
+            let outcome = judge(case.name.contains(FIX), original, ours);
+            let verdict = match &outcome {
+                Outcome::Passed => "",
+                Outcome::Failed(_) => "FAILED",
+                Outcome::Skipped(_) => "skipped",
+            };
+            rows.push(vec![
+                case.name.clone(),
+                word(original).to_owned(),
+                word(ours).to_owned(),
+                verdict.to_owned(),
+            ]);
+            suite.record(&case.name, outcome);
+        }
+    }
+    println!("\n{}", table(&rows));
+    Ok(())
+}
+
+fn programs() -> Result<Vec<String>> {
+    let list = process::output(
+        Command::new("make")
+            .args(["--silent", "-C"])
+            .arg(workspace::root().join("capi-tests"))
+            .arg("list"),
+    )?;
+    Ok(list.split_whitespace().map(str::to_owned).collect())
+}
+
+/// What the program says about its cases when it runs on `library`.
+fn results(program: &Path, library: &Library) -> Result<Vec<Case>> {
+    let program = program.to_string_lossy();
+    let mut running = program::start(&[&program], library)?;
+    // The programs limit each case themselves; this is the net below.
+    running.wait_for(PROGRAM_LIMIT)?;
+    Ok(read(&running.output()))
+}
+
+/// Reads TAP; the comment after a failed case is the reason.
+fn read(output: &str) -> Vec<Case> {
+    let mut cases: Vec<Case> = Vec::new();
+    for line in output.lines() {
+        if let Some(case) = Case::parse(line) {
+            cases.push(case);
+        } else if let Some(reason) = line.strip_prefix("# ") {
+            if let Some(Outcome::Failed(why)) = cases.last_mut().map(|case| &mut case.outcome) {
+                why.push_str(reason);
+            }
+        } else if line.starts_with("Bail out!") {
+            cases.push(Case::new(line, Outcome::Failed("gave up".to_owned())));
+        }
+    }
+    cases
+}
+
+fn find<'a>(cases: &'a [Case], wanted: &Case) -> Option<&'a Outcome> {
+    cases
+        .iter()
+        .find(|case| case.name == wanted.name)
+        .map(|case| &case.outcome)
+}
+
+fn word(outcome: Option<&Outcome>) -> &'static str {
+    match outcome {
+        Some(Outcome::Passed) => "ok",
+        Some(Outcome::Failed(_)) => "not ok",
+        Some(Outcome::Skipped(_)) => "skip",
+        None => "missing",
+    }
+}
+
+fn judge(fix: bool, original: Option<&Outcome>, ours: Option<&Outcome>) -> Outcome {
+    let failed = |why: &str| Outcome::Failed(why.to_owned());
+    match (ours, original) {
+        (None, _) => failed("no result on ours"),
+        (Some(Outcome::Failed(why)), _) => failed(why),
+        (Some(Outcome::Skipped(why)), _) => Outcome::Skipped(why.clone()),
+        (Some(Outcome::Passed), Some(Outcome::Passed)) if fix => {
+            failed("passes on the original as well: not a fix")
+        }
+        (Some(Outcome::Passed), Some(Outcome::Failed(why))) if !fix => {
+            Outcome::Failed(format!("the original disagrees: {why}"))
+        }
+        (Some(Outcome::Passed), None) if !fix => failed("no result on the original"),
+        (Some(Outcome::Passed), _) => Outcome::Passed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fix_must_fail_on_the_original_only() {
+        let broken = Outcome::Failed("crash".to_owned());
+        let ok = Outcome::Passed;
+        assert_eq!(judge(true, Some(&broken), Some(&ok)), Outcome::Passed);
+        assert_eq!(judge(true, None, Some(&ok)), Outcome::Passed);
+        for (original, ours) in [(&ok, &ok), (&ok, &broken), (&broken, &broken)] {
+            let outcome = judge(true, Some(original), Some(ours));
+            assert!(matches!(outcome, Outcome::Failed(_)));
+        }
+    }
+
+    #[test]
+    fn other_cases_must_agree() {
+        let broken = Outcome::Failed("EINVAL".to_owned());
+        let ok = Outcome::Passed;
+        assert_eq!(judge(false, Some(&ok), Some(&ok)), Outcome::Passed);
+        for (original, ours) in [
+            (Some(&broken), Some(&ok)),
+            (None, Some(&ok)),
+            (Some(&ok), None),
+        ] {
+            assert!(matches!(judge(false, original, ours), Outcome::Failed(_)));
+        }
+    }
+
+    #[test]
+    fn reasons_are_read_from_comments() {
+        let cases = read("1..2\nok 1 - a/1 x\nnot ok 2 - a/2 y [fix]\n# line 3: no event\n");
+        assert_eq!(
+            cases,
+            [
+                Case::new("a/1 x", Outcome::Passed),
+                Case::new(
+                    "a/2 y [fix]",
+                    Outcome::Failed("line 3: no event".to_owned())
+                ),
+            ]
+        );
+    }
+}

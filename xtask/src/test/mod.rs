@@ -1,0 +1,218 @@
+//! `cargo xtask test`: every test of the repository, suite by suite, with a
+//! closing table. The last line is `N passed, N failed`, alone.
+//!
+//! Suites that need an RDMA device have a part that runs beside it ([`inside`],
+//! one boot of the test machine per suite) and a part here that prepares it.
+
+mod clients;
+mod commands;
+mod conformance;
+mod rust;
+mod valgrind;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::guest::Bench;
+use crate::place::{Options, Place};
+use crate::report::{Collector, Outcome, Suite, Tally, table};
+use crate::{headers, library, process, setup, workspace};
+
+/// The longest one suite may take beside the device.
+const LIMIT: Duration = Duration::from_secs(1500);
+
+/// The command line of `cargo xtask test`.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    options: Options,
+    /// Run only this suite; may be repeated
+    #[arg(long, value_enum, value_name = "SUITE")]
+    only: Vec<Name>,
+    /// Leave out what is merely thorough
+    #[arg(long)]
+    quick: bool,
+}
+
+/// The suites, in the order they run.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Name {
+    /// Formatting, lints and tests of the Rust code
+    Rust,
+    /// Generated headers are up to date
+    Headers,
+    /// C conformance programs on the original and on ours
+    Conformance,
+    /// Unmodified programs of rdmacm-utils, against ours and the original
+    Clients,
+    /// Kernel commands per connection
+    Commands,
+    /// Memory errors and leaks
+    Valgrind,
+}
+
+impl Name {
+    const ALL: [Self; 6] = [
+        Self::Rust,
+        Self::Headers,
+        Self::Conformance,
+        Self::Clients,
+        Self::Commands,
+        Self::Valgrind,
+    ];
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::Rust => "rust",
+            Self::Headers => "headers",
+            Self::Conformance => "conformance",
+            Self::Clients => "clients",
+            Self::Commands => "commands",
+            Self::Valgrind => "valgrind",
+        }
+    }
+
+    fn needs_device(self) -> bool {
+        !matches!(self, Self::Rust | Self::Headers)
+    }
+}
+
+impl Args {
+    /// Runs the suites.
+    pub fn run(self) -> Result<ExitCode> {
+        setup::ensure()?;
+        let names: Vec<_> = Name::ALL
+            .into_iter()
+            .filter(|name| self.only.is_empty() || self.only.contains(name))
+            .collect();
+        let stage = library::stage()?;
+        let place = if names.iter().any(|name| name.needs_device()) {
+            let place = self.options.place()?;
+            println!("place: {}", place.describe());
+            Some(place)
+        } else {
+            None
+        };
+
+        let mut done = Vec::new();
+        for name in names {
+            println!("\n== {} ==", name.text());
+            let started = Instant::now();
+            let mut suite = Suite::new(name.text());
+            if let Err(error) = run(name, place.as_ref(), &stage, self.quick, &mut suite) {
+                let why = format!("{error:#}");
+                println!("{why}");
+                suite.record("the suite itself", Outcome::Failed(why));
+            }
+            done.push((suite, started.elapsed()));
+        }
+        Ok(close(&done))
+    }
+}
+
+fn run(
+    name: Name,
+    place: Option<&Place>,
+    stage: &Path,
+    quick: bool,
+    suite: &mut Suite,
+) -> Result<()> {
+    let programs = match name {
+        Name::Rust => return rust::run(suite),
+        Name::Headers => {
+            suite.check("include/ is what the sources generate", fresh_headers());
+            return Ok(());
+        }
+        Name::Conformance => conformance::build(stage)?,
+        Name::Commands => commands::build()?,
+        Name::Clients | Name::Valgrind => PathBuf::new(),
+    };
+    let place = place.context("no place to run in")?;
+    let (library, programs) = (stage.to_string_lossy(), programs.to_string_lossy());
+    let mut arguments = vec![name.text(), "--library", &library, "--programs", &programs];
+    if quick {
+        arguments.push("--quick");
+    }
+    let status = place.run(&arguments, LIMIT, &mut Collector::new(suite))?;
+    if status != 0 {
+        bail!("the part beside the device ended with status {status}");
+    }
+    Ok(())
+}
+
+/// The part of a suite that runs beside the RDMA device.
+pub fn inside(name: &str, bench: &Bench, suite: &mut Suite) -> Result<()> {
+    match name {
+        "conformance" => conformance::inside(bench, suite),
+        "clients" => clients::inside(bench, suite),
+        "commands" => commands::inside(bench, suite),
+        "valgrind" => valgrind::inside(bench, suite),
+        _ => bail!("no suite {name} runs beside the device"),
+    }
+}
+
+fn fresh_headers() -> Result<()> {
+    let stale = headers::stale()?;
+    ensure!(
+        stale.is_empty(),
+        "stale, run `cargo xtask headers`: {stale:?}"
+    );
+    Ok(())
+}
+
+/// Prints what failed, the closing table and the closing line.
+fn close(done: &[(Suite, Duration)]) -> ExitCode {
+    let failures: Vec<_> = done
+        .iter()
+        .flat_map(|(suite, _)| suite.cases.iter().map(|case| (&suite.name, case)))
+        .filter(|(_, case)| matches!(case.outcome, Outcome::Failed(_)))
+        .collect();
+    if !failures.is_empty() {
+        println!("\nfailed:");
+    }
+    for (suite, case) in failures {
+        println!("  {suite}: {case}");
+    }
+
+    let mut rows = vec![
+        ["suite", "passed", "failed", "skipped", "seconds"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
+    for (suite, time) in done {
+        let tally = Tally::of(&suite.cases);
+        rows.push(vec![
+            suite.name.clone(),
+            tally.passed.to_string(),
+            tally.failed.to_string(),
+            tally.skipped.to_string(),
+            time.as_secs().to_string(),
+        ]);
+    }
+    println!("\n{}", table(&rows));
+
+    let tally = Tally::of(done.iter().flat_map(|(suite, _)| &suite.cases));
+    println!("{tally}");
+    if tally.failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+/// Compiles a C file of this package into `target/` and returns the file made.
+fn compile(source: &str, output: &str, flags: &[&str]) -> Result<PathBuf> {
+    let dir = workspace::target("test-programs")?;
+    let output = dir.join(output);
+    process::output(
+        Command::new("cc")
+            .args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o"])
+            .arg(&output)
+            .arg(workspace::root().join("xtask/programs").join(source))
+            .args(flags),
+    )?;
+    Ok(dir)
+}

@@ -1,0 +1,100 @@
+//! Suite `rust`: formatting, lints, unit and property tests of the workspace.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::report::{Outcome, Suite};
+use crate::{library, workspace};
+
+/// Runs the suite.
+pub fn run(suite: &mut Suite) -> Result<()> {
+    suite.check(
+        "cargo fmt --all --check",
+        succeeds(&["fmt", "--all", "--check"]),
+    );
+    suite.check(
+        "cargo clippy --workspace --all-targets -- -D warnings",
+        succeeds(&[
+            "clippy",
+            "--quiet",
+            "--workspace",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ]),
+    );
+    tests(suite)
+}
+
+fn cargo(arguments: &[&str]) -> Command {
+    let mut command = Command::new(library::env_cargo());
+    command.args(arguments).current_dir(workspace::root());
+    command
+}
+
+fn succeeds(arguments: &[&str]) -> Result<()> {
+    let status = cargo(arguments).status().context("cannot start cargo")?;
+    ensure!(status.success(), "{status}");
+    Ok(())
+}
+
+/// `cargo test`, each test a case.
+fn tests(suite: &mut Suite) -> Result<()> {
+    let mut child = cargo(&["test", "--workspace", "--no-fail-fast"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot start cargo")?;
+    if let Some(pipe) = child.stdout.take() {
+        for line in BufReader::new(pipe).lines() {
+            match result(&line?) {
+                Some((name, outcome)) => suite.record(name, outcome),
+                None => continue,
+            }
+        }
+    }
+    let status = child.wait()?;
+    if !status.success() && !suite.has_failures() {
+        suite.record(
+            "cargo test --workspace",
+            Outcome::Failed(status.to_string()),
+        );
+    }
+    Ok(())
+}
+
+/// Reads `test NAME ... ok`, as the test harness prints it.
+fn result(line: &str) -> Option<(String, Outcome)> {
+    let (name, verdict) = line.strip_prefix("test ")?.rsplit_once(" ... ")?;
+    let outcome = match verdict.split(',').next()? {
+        "ok" => Outcome::Passed,
+        "FAILED" => Outcome::Failed("see cargo test".to_owned()),
+        "ignored" => Outcome::Skipped("ignored".to_owned()),
+        _ => return None,
+    };
+    Some((name.to_owned(), outcome))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn harness_lines_are_read() {
+        assert_eq!(
+            result("test a::b ... ok"),
+            Some(("a::b".to_owned(), Outcome::Passed))
+        );
+        assert!(matches!(
+            result("test a - should panic ... FAILED"),
+            Some((_, Outcome::Failed(_)))
+        ));
+        assert!(matches!(
+            result("test slow ... ignored, takes hours"),
+            Some((_, Outcome::Skipped(_)))
+        ));
+        assert_eq!(result("test result: ok. 3 passed; 0 failed"), None);
+    }
+}
