@@ -5,6 +5,7 @@
 //! addresses, which it cannot express, and not enough on InfiniBand ports of
 //! passive identifiers, whose GIDs it takes from the path of the request.
 
+use std::net::Ipv6Addr;
 use std::sync::Arc;
 
 use crate::abi::RDMA_PS_IB;
@@ -141,6 +142,12 @@ fn publish_addresses(id: &Id, src: Option<SockAddr>, dst: Option<SockAddr>) {
 fn publish_gids(id: &Id, sgid: ibv_gid, dgid: ibv_gid) {
     id.set_sgid(sgid);
     id.set_dgid(dgid);
+    // SAFETY: every member of the union is 16 plain bytes.
+    let (local, remote) = unsafe { (Ipv6Addr::from(sgid.raw), Ipv6Addr::from(dgid.raw)) };
+    if local.is_unspecified() {
+        log::warn!("{id}: its port has no GID for the local address");
+    }
+    log::debug!("{id}: GID {local}, remote {remote}");
 }
 
 /// Binds the identifier to its device, the first time a reply names one.
