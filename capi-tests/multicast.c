@@ -193,10 +193,11 @@ TEST(wrong_ids, "92 joining 0.0.0.0, and with a connected type of id")
 	destroy_member(id);
 }
 
-TEST(destroy_joined, "93 destroying an id that is in groups", .timeout = 60)
+TEST(destroy_joined, "93 destroying an id that is in groups leaks nothing [fix]", .timeout = 60)
 {
-	size_t before = 0;
+	unsigned int before = 0;
 
+	/* A QP that is attached to groups cannot be destroyed before they are left. */
 	for (int i = 0; i < 20; i++) {
 		struct rdma_event_channel *channel = make_channel();
 		struct rdma_cm_id *id = member(channel);
@@ -204,6 +205,26 @@ TEST(destroy_joined, "93 destroying an id that is in groups", .timeout = 60)
 		CHECK_OK(rdma_ack_cm_event(join(id, GROUP, NULL)));
 		CHECK_OK(rdma_ack_cm_event(join(id, "239.1.2.4", NULL)));
 		destroy_member(id);
+		rdma_destroy_event_channel(channel);
+		if (i == 4)
+			before = open_descriptors();
+	}
+	CHECK_EQ(open_descriptors(), before);
+}
+
+TEST(destroy_joined_without_qp, "93 destroying an id without a QP that is in groups",
+     .timeout = 60)
+{
+	unsigned int before = 0;
+
+	for (int i = 0; i < 20; i++) {
+		struct rdma_event_channel *channel = make_channel();
+		struct rdma_cm_id *id = make_id(channel, RDMA_PS_UDP);
+
+		CHECK_OK(rdma_bind_addr(id, test_addr(0)));
+		CHECK_OK(rdma_ack_cm_event(join(id, GROUP, NULL)));
+		CHECK_OK(rdma_ack_cm_event(join(id, "239.1.2.4", NULL)));
+		CHECK_OK(rdma_destroy_id(id));
 		rdma_destroy_event_channel(channel);
 		if (i == 4)
 			before = open_descriptors();

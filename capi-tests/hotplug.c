@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* The RDMA device goes away and comes back while it is in use. */
+#include "pair.h"
+
+#include <pthread.h>
+
+/*
+ * Removes the device from another thread: older kernels end the removal only
+ * when this process has let go of the device.
+ */
+static void *removal_main(void *argument)
+{
+	(void)argument;
+	rxe_remove();
+	return NULL;
+}
+
+static pthread_t start_removal(void)
+{
+	pthread_t thread;
+
+	CHECK_OK(pthread_create(&thread, NULL, removal_main, NULL));
+	return thread;
+}
+
+static void end_removal(pthread_t thread)
+{
+	CHECK_OK(pthread_join(thread, NULL));
+}
+
+/* DEVICE_REMOVAL for one of these ids on the channel; returns which. */
+static struct rdma_cm_id *removed(struct rdma_event_channel *channel)
+{
+	struct rdma_cm_event *event =
+		expect_event(channel, RDMA_CM_EVENT_DEVICE_REMOVAL, 2 * EVENT_TIMEOUT);
+	struct rdma_cm_id *id = event->id;
+
+	CHECK_EQ(event->status, 0);
+	CHECK_OK(rdma_ack_cm_event(event));
+	return id;
+}
+
+TEST(connected, "117 removal while connected: DEVICE_REMOVAL for all three ids, then ENXIO",
+     .timeout = 120, .cleanup = rxe_restore)
+{
+	struct rdma_conn_param param = usual_param();
+	struct rdma_cm_id *first, *second;
+	struct pair pair;
+	pthread_t removal;
+
+	pair_connect(&pair, RDMA_PS_TCP);
+	send_message(pair.client, pair.server, "before");
+	removal = start_removal();
+	CHECK(removed(pair.client_channel) == pair.client);
+	first = removed(pair.server_channel);
+	second = removed(pair.server_channel);
+	CHECK((first == pair.server && second == pair.listener) ||
+	      (first == pair.listener && second == pair.server));
+	CHECK_EQ(rdma_connect(pair.client, &param), -1);
+	CHECK(errno == ENXIO || errno == EINVAL);
+	CHECK_ERRNO(rdma_reject(pair.server, NULL, 0), ENXIO);
+	CHECK_ERRNO(rdma_listen(pair.listener, 1), ENXIO);
+	pair_close(&pair);
+	end_removal(removal);
+}
+
+TEST(requested, "117 removal before the answer", .timeout = 120, .cleanup = rxe_restore)
+{
+	struct rdma_conn_param param = usual_param();
+	struct pair pair;
+	pthread_t removal;
+
+	pair_to_request(&pair, RDMA_PS_TCP);
+	removal = start_removal();
+	CHECK(removed(pair.client_channel) == pair.client);
+	/* The new id has no events of its own before it is accepted. */
+	CHECK(removed(pair.server_channel) == pair.listener);
+	CHECK_EQ(rdma_accept(pair.server, &param), -1);
+	pair_close(&pair);
+	end_removal(removal);
+}
+
+TEST(resolved, "117 removal of a resolved id; a new id works after the device is back",
+     .timeout = 120, .cleanup = rxe_restore)
+{
+	struct rdma_event_channel *channel = make_channel();
+	struct rdma_cm_id *id = make_id(channel, RDMA_PS_TCP);
+	struct pair pair;
+	pthread_t removal;
+
+	CHECK_OK(rdma_resolve_addr(id, NULL, test_addr(7), 5000));
+	CHECK_EQ(take_event(channel, RDMA_CM_EVENT_ADDR_RESOLVED), 0);
+	removal = start_removal();
+	CHECK(removed(channel) == id);
+	CHECK_ERRNO(rdma_resolve_route(id, 1000), ENXIO);
+	CHECK_OK(rdma_destroy_id(id));
+	end_removal(removal);
+	rxe_add();
+	pair_connect(&pair, RDMA_PS_TCP);
+	send_message(pair.client, pair.server, "the device is back");
+	pair_close(&pair);
+}
+
+TEST(wildcard, "117 a wildcard listener outlives the device and serves its successor",
+     .timeout = 120, .cleanup = rxe_restore)
+{
+	struct rdma_conn_param param = usual_param();
+	struct pair pair;
+	uint16_t port;
+
+	pair_listen_on(&pair, RDMA_PS_TCP, make_addr("0.0.0.0", 0));
+	port = ntohs(rdma_get_src_port(pair.listener));
+	rxe_remove();
+	expect_no_event(pair.server_channel, 200);
+	rxe_add();
+	pair.client = make_id(pair.client_channel, RDMA_PS_TCP);
+	CHECK_OK(rdma_resolve_addr(pair.client, NULL, test_addr(port), 5000));
+	CHECK_EQ(take_event(pair.client_channel, RDMA_CM_EVENT_ADDR_RESOLVED), 0);
+	make_qp(pair.client);
+	pair_route(&pair);
+	pair_request(&pair, &param);
+	make_qp(pair.server);
+	pair_accept(&pair, &param);
+	send_message(pair.client, pair.server, "served by the successor");
+	pair_close(&pair);
+}
+
+TEST(list, "118 no device after the removal, one after it is back", .timeout = 120,
+     .cleanup = rxe_restore)
+{
+	struct ibv_context **devices;
+	int count = -1;
+
+	devices = rdma_get_devices(&count);
+	CHECK(devices);
+	CHECK_EQ(count, 1);
+	rdma_free_devices(devices);
+	rxe_remove();
+	CHECK_NULL_ERRNO(rdma_get_devices(&count), ENODEV);
+	CHECK_EQ(count, 0);
+	rxe_add();
+	devices = rdma_get_devices(&count);
+	CHECK(devices);
+	CHECK_EQ(count, 1);
+	CHECK(strcmp(ibv_get_device_name(devices[0]->device), test_device()) == 0);
+	CHECK(!devices[1]);
+	rdma_free_devices(devices);
+}
+
+TEST(old_list, "119 a list from before the removal can be freed after it", .timeout = 120,
+     .cleanup = rxe_restore)
+{
+	struct ibv_context **before, **after;
+	int count = -1;
+
+	before = rdma_get_devices(NULL);
+	CHECK(before);
+	rxe_remove();
+	rxe_add();
+	after = rdma_get_devices(&count);
+	CHECK(after);
+	CHECK_EQ(count, 1);
+	CHECK(before[0] != after[0]);
+	rdma_free_devices(before);
+	CHECK(strcmp(ibv_get_device_name(after[0]->device), test_device()) == 0);
+	rdma_free_devices(after);
+}
+
+TEST(many_times, "117 ten removals, a connection after each", .timeout = 300,
+     .cleanup = rxe_restore)
+{
+	for (int i = 0; i < 10; i++) {
+		struct pair pair;
+		pthread_t removal;
+
+		pair_connect(&pair, RDMA_PS_TCP);
+		send_message(pair.client, pair.server, "again");
+		removal = start_removal();
+		removed(pair.client_channel);
+		removed(pair.server_channel);
+		removed(pair.server_channel);
+		pair_close(&pair);
+		end_removal(removal);
+		rxe_add();
+	}
+}
+
+/* A connect that the server never answers. */
+static void *connect_main(void *argument)
+{
+	struct rdma_conn_param param = usual_param();
+	struct sockaddr *addr = argument;
+	struct rdma_cm_id *id = make_id(NULL, RDMA_PS_TCP);
+
+	CHECK_OK(rdma_resolve_addr(id, NULL, addr, 5000));
+	CHECK_OK(rdma_resolve_route(id, 5000));
+	make_qp(id);
+	CHECK_ERRNO(rdma_connect(id, &param), ENODEV);
+	CHECK_EQ(id->event->event, RDMA_CM_EVENT_DEVICE_REMOVAL);
+	rdma_destroy_qp(id);
+	CHECK_OK(rdma_destroy_id(id));
+	return NULL;
+}
+
+TEST(synchronous, "117 removal ends a synchronous connect with ENODEV [fix]", .timeout = 120,
+     .cleanup = rxe_restore)
+{
+	pthread_t thread, removal;
+	struct pair pair;
+
+	pair_listen(&pair, RDMA_PS_TCP);
+	CHECK_OK(pthread_create(&thread, NULL, connect_main, rdma_get_local_addr(pair.listener)));
+	pair.request = expect_event(pair.server_channel, RDMA_CM_EVENT_CONNECT_REQUEST,
+				    EVENT_TIMEOUT);
+	pair.server = pair.request->id;
+	removal = start_removal();
+	CHECK(removed(pair.server_channel) == pair.listener);
+	CHECK_OK(pthread_join(thread, NULL));
+	pair_close(&pair);
+	end_removal(removal);
+}
