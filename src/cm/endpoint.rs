@@ -149,8 +149,12 @@ unsafe fn read_addr(
     if addr.is_null() || length == 0 {
         return Ok(None);
     }
+    let length = length as usize;
+    if length > size_of::<libc::sockaddr_storage>() {
+        return Err(Error::invalid("take an address longer than any family's"));
+    }
     // SAFETY: the caller vouches for that many bytes.
-    let bytes = unsafe { std::slice::from_raw_parts(addr.cast::<u8>(), length as usize) };
+    let bytes = unsafe { std::slice::from_raw_parts(addr.cast::<u8>(), length) };
     SockAddr::from_bytes(bytes)
         .map(Some)
         .ok_or(Error::invalid("read an address that is cut short"))
