@@ -8,17 +8,17 @@
 #define sib_interface_id ib_u.uib_addr64[1]
 
 // Whether the address is the wildcard: all zero.
-static inline int ib_addr_any(const struct ib_addr *addr)
+static inline int ib_addr_any(const struct ib_addr *a)
 {
-  return addr->sib_subnet_prefix == 0 && addr->sib_interface_id == 0;
+  return a->sib_subnet_prefix == 0 && a->sib_interface_id == 0;
 }
 
 // Whether the address is the loopback address: 1.
-static inline int ib_addr_loopback(const struct ib_addr *addr)
+static inline int ib_addr_loopback(const struct ib_addr *a)
 {
-  return addr->sib_subnet_prefix == 0 && addr->sib_addr32[2] == 0 &&
-         addr->sib_addr16[6] == 0 && addr->sib_addr8[14] == 0 &&
-         addr->sib_addr8[15] == 1;
+  return a->sib_subnet_prefix == 0 && a->sib_addr32[2] == 0 &&
+         a->sib_addr16[6] == 0 && a->sib_addr8[14] == 0 &&
+         a->sib_addr8[15] == 1;
 }
 
 // Sets the address from four words in network byte order.
@@ -32,8 +32,8 @@ static inline void ib_addr_set(struct ib_addr *addr, __be32 w1, __be32 w2,
 }
 
 // Compares two addresses as memcmp(3) does.
-static inline int ib_addr_cmp(const struct ib_addr *left,
-                              const struct ib_addr *right)
+static inline int ib_addr_cmp(const struct ib_addr *a1,
+                              const struct ib_addr *a2)
 {
-  return memcmp(left, right, sizeof(*left));
+  return memcmp(a1, a2, sizeof(*a1));
 }

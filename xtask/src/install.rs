@@ -38,7 +38,10 @@ impl Args {
             tree.destination(&tree.prefix).display()
         );
         if self.destdir.is_none() {
-            println!("run ldconfig if the dynamic loader caches {}", tree.libdir.display());
+            println!(
+                "run ldconfig if the dynamic loader caches {}",
+                tree.libdir.display()
+            );
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -86,7 +89,11 @@ impl Tree {
 
         let include = self.destination(&self.prefix.join("include"));
         for header in headers::paths() {
-            copy(&root.join("include").join(header), &include.join(header), 0o644)?;
+            copy(
+                &root.join("include").join(header),
+                &include.join(header),
+                0o644,
+            )?;
         }
 
         let man = self.destination(&self.prefix.join("share/man"));
@@ -121,8 +128,8 @@ struct Manifest {
 impl Manifest {
     fn read(root: &Path) -> Result<Self> {
         let path = root.join("Cargo.toml");
-        let text = fs::read_to_string(&path)
-            .with_context(|| format!("cannot read {}", path.display()))?;
+        let text =
+            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
         let manifest: toml::Table = text.parse()?;
         let string = |keys: &[&str]| {
             let (last, tables) = keys.split_last()?;

@@ -1,0 +1,129 @@
+//! A small program, built through `pkg-config` as programs are: against an
+//! installed tree of ours, shared and static, in C and C++, and against the
+//! original, to run on ours without being relinked.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Result, bail, ensure};
+
+use super::binary::run_program;
+use crate::install::Tree;
+use crate::report::Suite;
+use crate::{process, workspace};
+
+/// What the program prints on a working library.
+const EXPECTED: &str = "RDMA_CM_EVENT_ESTABLISHED";
+
+pub fn run(stage: &Path, suite: &mut Suite) {
+    let consumer = match Consumer::install(stage) {
+        Ok(consumer) => consumer,
+        Err(error) => return suite.check("install into a folder", Err(error)),
+    };
+    suite.check("install into a folder", Ok(()));
+    suite.check("librdmacm.pc satisfies >= 1.3.44", consumer.version());
+    suite.check(
+        "a C program links to the shared library",
+        consumer.shared("cc", "c99"),
+    );
+    suite.check(
+        "a C++ program links to the shared library",
+        consumer.shared("c++", "c++11"),
+    );
+    suite.check("a C program links to the static library", consumer.fixed());
+    suite.check(
+        "a program linked to the original runs on ours",
+        consumer.relinked(stage),
+    );
+}
+
+struct Consumer {
+    prefix: PathBuf,
+    source: PathBuf,
+}
+
+impl Consumer {
+    fn install(stage: &Path) -> Result<Self> {
+        let prefix = workspace::target("abi/prefix")?;
+        Tree::new(&prefix, None, Path::new("lib"))?.install(stage)?;
+        Ok(Self {
+            prefix,
+            source: workspace::root().join("xtask/abi/consumer.c"),
+        })
+    }
+
+    fn version(&self) -> Result<()> {
+        self.pkg_config(&["--atleast-version=1.3.44"]).map(drop)
+    }
+
+    fn shared(&self, compiler: &str, standard: &str) -> Result<()> {
+        let flags = self.pkg_config(&["--cflags", "--libs"])?;
+        let program = self.build(compiler, standard, &flags)?;
+        expect(&run_program(&program, Some(&self.prefix.join("lib")))?)
+    }
+
+    fn fixed(&self) -> Result<()> {
+        let flags = self.pkg_config(&["--static", "--cflags", "--libs"])?;
+        // The linker prefers the shared library that lies beside it.
+        let flags: Vec<_> = flags
+            .into_iter()
+            .map(|flag| flag.replace("-lrdmacm", "-l:librdmacm.a"))
+            .collect();
+        let program = self.build("cc", "c99", &flags)?;
+        let needed = process::output(Command::new("readelf").arg("-d").arg(&program))?;
+        ensure!(
+            !needed.contains("librdmacm"),
+            "the program needs the shared library"
+        );
+        expect(&run_program(&program, None)?)
+    }
+
+    fn relinked(&self, stage: &Path) -> Result<()> {
+        let flags = words(&process::output(Command::new("pkg-config").args([
+            "--cflags",
+            "--libs",
+            "librdmacm",
+        ]))?);
+        let program = self.build("cc", "c99", &flags)?;
+        expect(&run_program(&program, None)?)?;
+        expect(&run_program(&program, Some(stage))?)
+    }
+
+    fn pkg_config(&self, arguments: &[&str]) -> Result<Vec<String>> {
+        let path = self.prefix.join("lib/pkgconfig");
+        process::output(
+            Command::new("pkg-config")
+                .env("PKG_CONFIG_PATH", path)
+                .args(arguments)
+                .arg("librdmacm"),
+        )
+        .map(|flags| words(&flags))
+    }
+
+    fn build(&self, compiler: &str, standard: &str, flags: &[String]) -> Result<PathBuf> {
+        let program = workspace::target("abi")?.join("consumer");
+        let language = if compiler == "cc" { "c" } else { "c++" };
+        process::output(
+            Command::new(compiler)
+                .args(["-x", language, "-Wall", "-Wextra", "-Werror"])
+                .arg(format!("-std={standard}"))
+                .arg(&self.source)
+                .args(["-x", "none", "-o"])
+                .arg(&program)
+                .args(flags)
+                .arg("-libverbs"),
+        )?;
+        Ok(program)
+    }
+}
+
+fn words(flags: &str) -> Vec<String> {
+    flags.split_whitespace().map(str::to_owned).collect()
+}
+
+fn expect(output: &str) -> Result<()> {
+    if output.trim() != EXPECTED {
+        bail!("the program printed `{}`, not {EXPECTED}", output.trim());
+    }
+    Ok(())
+}
