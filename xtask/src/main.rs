@@ -4,15 +4,18 @@
 //! with an `Args` type (its command line) and `Args::run`. To add one: declare
 //! the module, add a variant and its line in `Task::run`.
 
+mod abi;
 mod bindings;
 mod demo;
 mod guest;
 mod headers;
+mod install;
 mod library;
 mod place;
 mod process;
 mod report;
 mod setup;
+mod symbols;
 mod test;
 mod vm;
 mod workspace;
@@ -25,6 +28,8 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 enum Task {
+    /// Compare the library's binary interface with the original's
+    Abi(abi::Args),
     /// Regenerate src/verbs/bindings.rs from the installed libibverbs headers
     Bindings(bindings::Args),
     /// Regenerate the C headers under include/, or check that they are fresh
@@ -39,6 +44,8 @@ enum Task {
     Root(vm::roots::Args),
     #[command(hide = true)]
     Guest(guest::Args),
+    /// Install the library, headers, librdmacm.pc and manual pages
+    Install(install::Args),
     /// Run a command in a virtual machine that has a soft-RoCE device
     Vm(vm::Args),
 }
@@ -46,6 +53,7 @@ enum Task {
 impl Task {
     fn run(self) -> anyhow::Result<ExitCode> {
         match self {
+            Self::Abi(args) => args.run(),
             Self::Bindings(args) => args.run(),
             Self::Headers(args) => args.run(),
             Self::Setup(args) => args.run(),
@@ -53,6 +61,7 @@ impl Task {
             Self::Test(args) => args.run(),
             Self::Root(args) => args.run(),
             Self::Guest(args) => args.run(),
+            Self::Install(args) => args.run(),
             Self::Vm(args) => args.run(),
         }
     }
