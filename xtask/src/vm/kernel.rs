@@ -123,12 +123,17 @@ fn unpack(release: Release, tree: &Path) -> Result<()> {
     let mut packages = apt.dependencies("linux-image-amd64")?;
     let version = format!("{release}.");
     packages.retain(|name| {
-        ["linux-image-", "linux-binary-", "linux-modules-"]
-            .iter()
-            .any(|prefix| {
-                name.strip_prefix(prefix)
-                    .is_some_and(|rest| rest.starts_with(&version))
-            })
+        [
+            "linux-base-",
+            "linux-image-",
+            "linux-binary-",
+            "linux-modules-",
+        ]
+        .iter()
+        .any(|prefix| {
+            name.strip_prefix(prefix)
+                .is_some_and(|rest| rest.starts_with(&version))
+        })
     });
     if packages.is_empty() {
         bail!(
