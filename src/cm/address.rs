@@ -22,12 +22,12 @@ use super::{acm, option, query, sync};
 /// although the binding stays.
 pub fn bind(id: &Arc<Id>, addr: &SockAddr) -> Result<()> {
     let fd = id.descriptor()?;
-    if addr.is_ip() {
-        submit(fd, BindIp::new(id.handle(), addr)?)?;
+    let bound = if addr.is_ip() {
+        BindIp::new(id.handle(), addr).and_then(|command| submit(fd, command))
     } else {
-        submit(fd, Bind::new(id.handle(), addr))?;
-        id.set_src_addr(addr);
-    }
+        submit(fd, Bind::new(id.handle(), addr)).inspect(|()| id.set_src_addr(addr))
+    };
+    bound.inspect_err(|error| log::info!("{id}: no binding to {addr}: {error}"))?;
     query::after_bind(id)?;
     id.state().bound = true;
     log::debug!("{id}: bound to {}", Local(id));

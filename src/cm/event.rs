@@ -9,6 +9,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use crate::abi::*;
+use crate::diag::EventStatus;
 use crate::error::{Error, Result};
 use crate::kernel::command::submit;
 use crate::kernel::ucma::{ConnParam, GetEvent, UdParam, WriteCmEvent};
@@ -138,10 +139,22 @@ impl Event {
     /// Hands the event to C.
     fn publish(self: Box<Self>) -> *mut rdma_cm_event {
         self.owner.accounting().note(self.public.event);
-        log::debug!("{self}");
+        let level = if self.status().is_failure() {
+            log::Level::Warn
+        } else {
+            log::Level::Debug
+        };
+        log::log!(level, "{self}");
         let event = NonNull::from(Box::leak(self));
         LIVE.insert(event.as_ptr() as u64, Held(event));
         event.as_ptr().cast()
+    }
+
+    fn status(&self) -> EventStatus {
+        EventStatus {
+            event: self.public.event,
+            status: self.public.status,
+        }
     }
 
     /// Counts the event as acknowledged.
@@ -162,21 +175,13 @@ impl fmt::Display for Event {
         {
             write!(f, " for {id}")?;
         }
-        match event.status {
-            0 => Ok(()),
-            status if event.event == RDMA_CM_EVENT_REJECTED && status > 0 => {
-                write!(
-                    f,
-                    ", reason {status}: {}",
-                    crate::diag::ib_reject_reason(status)
-                )
-            }
-            status if status > 0 => write!(f, ", status {status}"),
-            status => write!(
-                f,
-                ", status {status}: {}",
-                std::io::Error::from_raw_os_error(status.saturating_neg())
-            ),
+        if event.status == 0 {
+            return Ok(());
+        }
+        write!(f, ", {}", self.status())?;
+        match self.owner.dst_addr() {
+            Some(peer) => write!(f, ", peer {peer}"),
+            None => Ok(()),
         }
     }
 }

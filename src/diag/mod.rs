@@ -3,11 +3,11 @@
 //! The core describes each step through the `log` facade. This module owns
 //! the writer that the environment variable `RDMACM_LOG` turns on
 //! ([`initialise`]) and the words for numbers that peers and the kernel send
-//! ([`ib_reject_reason`] and others). Off by default, and then not a byte is
+//! ([`EventStatus`] and others). Off by default, and then not a byte is
 //! written and a log statement costs one comparison.
 
 mod logger;
 mod reason;
 
 pub use logger::initialise;
-pub use reason::{ib_reject_reason, iwarp_reject_reason, sidr_status};
+pub use reason::{EventStatus, ib_reject_reason, iwarp_reject_reason, sidr_status};

@@ -3,6 +3,13 @@
 //! service resolution. The texts are those of the Linux kernel's log, which
 //! users find when they search for them.
 
+use std::fmt;
+use std::io;
+
+use crate::abi::{
+    RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACHABLE, RDMA_CM_EVENT_USER, rdma_cm_event_type,
+};
+
 const UNRECOGNIZED: &str = "unrecognized reason";
 
 /// Why an InfiniBand or RoCE peer rejected: the positive `status` of
@@ -72,6 +79,46 @@ pub const fn sidr_status(status: i32) -> &'static str {
     }
 }
 
+/// The status of an event, in words.
+#[derive(Clone, Copy, Debug)]
+pub struct EventStatus {
+    /// Type of the event.
+    pub event: rdma_cm_event_type,
+    /// Its status.
+    pub status: i32,
+}
+
+impl EventStatus {
+    /// Whether the event reports a failure. The status of a program's own
+    /// event means what the program likes.
+    pub const fn is_failure(&self) -> bool {
+        self.status != 0 && self.event != RDMA_CM_EVENT_USER
+    }
+}
+
+impl fmt::Display for EventStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let status = self.status;
+        match (self.event, status) {
+            (RDMA_CM_EVENT_USER, _) => write!(f, "status {status}"),
+            (RDMA_CM_EVENT_REJECTED, 1..) => {
+                write!(f, "reason {status}: {}", ib_reject_reason(status))
+            }
+            (RDMA_CM_EVENT_REJECTED, ..=-1) => {
+                write!(f, "reason {status}: {}", iwarp_reject_reason(status))
+            }
+            (RDMA_CM_EVENT_UNREACHABLE, 1..) => {
+                write!(f, "status {status}: {}", sidr_status(status))
+            }
+            (_, ..=-1) => {
+                let cause = io::Error::from_raw_os_error(status.saturating_neg());
+                write!(f, "status {status}: {cause}")
+            }
+            _ => write!(f, "status {status}"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,6 +134,35 @@ mod tests {
             "refused by remote application"
         );
         assert_eq!(sidr_status(1), "service unknown");
+    }
+
+    #[test]
+    fn an_event_explains_its_status() {
+        let words = |event, status| EventStatus { event, status }.to_string();
+        assert_eq!(
+            words(RDMA_CM_EVENT_REJECTED, 8),
+            "reason 8: invalid service ID"
+        );
+        assert_eq!(
+            words(RDMA_CM_EVENT_REJECTED, -libc::ECONNREFUSED),
+            "reason -111: refused by remote application"
+        );
+        assert_eq!(
+            words(RDMA_CM_EVENT_UNREACHABLE, 1),
+            "status 1: service unknown"
+        );
+        let timeout = words(RDMA_CM_EVENT_UNREACHABLE, -libc::ETIMEDOUT);
+        assert!(timeout.contains("timed out"), "{timeout}");
+        assert_eq!(words(RDMA_CM_EVENT_USER, -5), "status -5");
+        assert!(!words(0, i32::MIN).is_empty());
+    }
+
+    #[test]
+    fn a_programs_own_status_is_no_failure() {
+        let failure = |event, status| EventStatus { event, status }.is_failure();
+        assert!(failure(RDMA_CM_EVENT_REJECTED, 28));
+        assert!(!failure(RDMA_CM_EVENT_REJECTED, 0));
+        assert!(!failure(RDMA_CM_EVENT_USER, -5));
     }
 
     #[test]
