@@ -100,8 +100,8 @@ pub fn create(id: &Id, side: Side, entries: u32) -> Result<()> {
 }
 
 /// Destroys the completion queue of `side` and its channel if the library
-/// made them and the program has not put another in place. The caller holds
-/// [`Id::lock_qp`].
+/// made them and the program has not put another in place. Blocks until the
+/// program has acknowledged its completion events.
 ///
 /// A queue that is still in use stays, for a later attempt. Other identifiers
 /// may use it on purpose or not, as `rdma_create_qp(3)` puts it into the

@@ -208,29 +208,45 @@ fn prepare(id: &Id, qp: *mut ibv_qp) -> Result<()> {
 /// Destroys the identifier's queue pair and the completion queues that the
 /// library made for it. Nothing to do without one.
 ///
+/// Blocks until the program has acknowledged the asynchronous events of the
+/// queue pair and the completion events of its queues, as `ibv_destroy_qp(3)`
+/// and `ibv_destroy_cq(3)` say. No lock is held meanwhile, since the thread
+/// that acknowledges them may be getting an event of this identifier.
+///
 /// If libibverbs cannot destroy the queue pair, it stays with the identifier,
 /// and the log says why.
 pub fn destroy(id: &Id) {
-    let _guard = id.lock_qp();
-    let qp = id.qp();
-    if qp.is_null() {
+    let Some(qp) = take(id) else {
         return;
-    }
-    // The kernel refuses to destroy a queue pair that is attached to a group.
-    multicast::detach_all(id);
-    // SAFETY: the program gave the queue pair to the identifier, and the lock
-    // keeps the library from using it.
+    };
+    // SAFETY: the program gave the queue pair to the identifier, which does
+    // not name it any more, so the library uses it nowhere else.
     let (qp_type, status) = unsafe { ((*qp).qp_type, ibv_destroy_qp(qp)) };
     if status != 0 {
         let error = Error::new(status, "destroy a queue pair");
         log::error!("{id}: {error}");
+        let _guard = id.lock_qp();
+        id.set_qp(qp);
         return;
     }
-    id.set_qp(ptr::null_mut());
     id.state().qp_initialised = false;
     log::debug!("{id}: QP destroyed");
     // An XRC shared receive queue uses the completion queue as well.
     if qp_type != IBV_QPT_XRC_RECV || id.srq().is_null() {
         cq::destroy_both(id);
     }
+}
+
+/// Takes the queue pair off the identifier. Threads that deliver events find
+/// none from here on.
+fn take(id: &Id) -> Option<*mut ibv_qp> {
+    let _guard = id.lock_qp();
+    let qp = id.qp();
+    if qp.is_null() {
+        return None;
+    }
+    // The kernel refuses to destroy a queue pair that is attached to a group.
+    multicast::detach_all(id);
+    id.set_qp(ptr::null_mut());
+    Some(qp)
 }

@@ -137,23 +137,31 @@ unsafe fn create_locked(id: &Arc<Id>, attr: &mut ibv_srq_init_attr_ex) -> Result
 /// still uses them, the completion queues that the library made. Nothing to
 /// do without one.
 ///
+/// Blocks until the program has acknowledged its asynchronous events, as
+/// `ibv_destroy_srq(3)` says; no lock is held meanwhile.
+///
 /// If libibverbs cannot destroy it (a queue pair uses it), it stays with the
 /// identifier, and the log says why.
 pub fn destroy(id: &Id) {
-    let _guard = id.lock_qp();
-    let srq = id.srq();
+    let srq = {
+        let _guard = id.lock_qp();
+        let srq = id.srq();
+        id.set_srq(ptr::null_mut());
+        srq
+    };
     if srq.is_null() {
         return;
     }
-    // SAFETY: the program gave it to the identifier, and the lock keeps the
-    // library from using it.
+    // SAFETY: the program gave it to the identifier, which does not name it
+    // any more, so the library uses it nowhere else.
     let status = unsafe { ibv_destroy_srq(srq) };
     if status != 0 {
         let error = Error::new(status, "destroy a shared receive queue");
         log::error!("{id}: {error}");
+        let _guard = id.lock_qp();
+        id.set_srq(srq);
         return;
     }
-    id.set_srq(ptr::null_mut());
     log::debug!("{id}: SRQ destroyed");
     if id.qp().is_null() {
         cq::destroy_both(id);
