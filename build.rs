@@ -19,6 +19,8 @@ fn main() {
     );
     println!("cargo::rustc-link-lib=dylib=ibverbs");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,librdmacm.so.1");
+    // A thread of ours that resolves a name must not lose its code to dlclose.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
     // lld omits the version node symbols that dpkg-gensymbols checks for.
     println!("cargo::rustc-cdylib-link-arg=-fuse-ld=bfd");
     println!("cargo::rustc-cdylib-link-arg=-wrapper");
