@@ -11,6 +11,7 @@ mod guest;
 mod headers;
 mod install;
 mod library;
+mod matrix;
 mod place;
 mod process;
 mod report;
@@ -46,6 +47,8 @@ enum Task {
     Guest(guest::Args),
     /// Install the library, headers, librdmacm.pc and manual pages
     Install(install::Args),
+    /// Regenerate docs/symbols.md, the status of every exported name
+    Matrix(matrix::Args),
     /// Run a command in a virtual machine that has a soft-RoCE device
     Vm(vm::Args),
 }
@@ -62,6 +65,7 @@ impl Task {
             Self::Root(args) => args.run(),
             Self::Guest(args) => args.run(),
             Self::Install(args) => args.run(),
+            Self::Matrix(args) => args.run(),
             Self::Vm(args) => args.run(),
         }
     }

@@ -6,6 +6,8 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use anyhow::Result;
+
 use crate::report::{Outcome, Suite};
 use crate::{library, process, workspace};
 
@@ -21,13 +23,18 @@ pub fn run(suite: &mut Suite) {
         );
         return suite.record(name, Outcome::Skipped(why));
     };
-    let checked = process::output(
+    suite.check(name, check(&libclang));
+}
+
+fn check(libclang: &Path) -> Result<()> {
+    process::output(
         Command::new(library::env_cargo())
-            .args(["check", "--package", "witness"])
+            .args(["check", "--locked", "--target-dir"])
+            .arg(workspace::target("witness")?)
             .env("LIBCLANG_PATH", libclang)
-            .current_dir(workspace::root()),
-    );
-    suite.check(name, checked.map(drop));
+            .current_dir(workspace::root().join("witness")),
+    )
+    .map(drop)
 }
 
 /// The folder of a suitable libclang.

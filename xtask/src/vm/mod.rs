@@ -12,7 +12,7 @@
 //! | `RDMACM_TEST_PEER_IP` | a neighbour that answers ARP but no RDMA |
 
 mod accelerator;
-mod apt;
+pub mod apt;
 mod initramfs;
 pub mod kernel;
 pub mod machine;
