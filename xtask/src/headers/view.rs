@@ -148,7 +148,7 @@ fn add_suffix(constant: &mut ItemConst) {
         && type_name(&constant.ty).as_deref() == Some("u64")
     {
         let suffixed = LitInt::new(&format!("{}u64", literal.base10_digits()), literal.span());
-        constant.expr = Box::new(parse_quote!(#suffixed));
+        *constant.expr = parse_quote!(#suffixed);
     }
 }
 
