@@ -218,3 +218,62 @@ pub unsafe fn req_notify_cq(cq: *mut ibv_cq, solicited_only: bool) -> c_int {
         None => libc::EOPNOTSUPP,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::mem::MaybeUninit;
+
+    use super::*;
+
+    unsafe extern "C" fn open(
+        _context: *mut ibv_context,
+        _attr: *mut ibv_xrcd_init_attr,
+    ) -> *mut ibv_xrcd {
+        ptr::without_provenance_mut(0x10)
+    }
+
+    /// An extended context of `size` bytes that can open XRC domains.
+    fn context(size: usize) -> verbs_context {
+        // SAFETY: numbers, pointers and optional functions may be zero.
+        let mut context: verbs_context = unsafe { MaybeUninit::zeroed().assume_init() };
+        context.sz = size;
+        context.open_xrcd = Some(open);
+        context.context.abi_compat = ptr::without_provenance_mut(ABI_IS_EXTENDED);
+        context
+    }
+
+    fn opened(extended: &mut verbs_context) -> (*mut ibv_xrcd, Option<i32>) {
+        let mut attr = ibv_xrcd_init_attr {
+            comp_mask: 0,
+            fd: -1,
+            oflags: 0,
+        };
+        let base: *mut verbs_context = extended;
+        // SAFETY: the context lies inside the extended one, to which the
+        // pointer may go back.
+        let xrcd = unsafe { open_xrcd(&raw mut (*base).context, &mut attr) };
+        (xrcd, std::io::Error::last_os_error().raw_os_error())
+    }
+
+    #[test]
+    fn an_extended_context_is_asked() {
+        let (xrcd, _) = opened(&mut context(size_of::<verbs_context>()));
+        assert_eq!(xrcd.addr(), 0x10);
+    }
+
+    #[test]
+    fn an_operation_that_the_provider_does_not_know_is_unsupported() {
+        let mut basic = context(size_of::<verbs_context>());
+        basic.context.abi_compat = ptr::null_mut();
+        let mut lacking = context(size_of::<verbs_context>());
+        lacking.open_xrcd = None;
+        // Ends just behind the operation, so that it is of an older layout.
+        let mut short =
+            context(size_of::<verbs_context>() - offset_of!(verbs_context, open_xrcd) - 1);
+        for context in [&mut basic, &mut lacking, &mut short] {
+            let (xrcd, errno) = opened(context);
+            assert!(xrcd.is_null());
+            assert_eq!(errno, Some(libc::EOPNOTSUPP));
+        }
+    }
+}
