@@ -8,6 +8,7 @@ use std::ffi::c_int;
 use std::ptr;
 
 use crate::error::{Error, Result};
+use crate::verbs;
 use crate::verbs::bindings::{
     ibv_comp_channel, ibv_cq, ibv_create_comp_channel, ibv_create_cq, ibv_destroy_comp_channel,
     ibv_destroy_cq,
@@ -119,7 +120,7 @@ pub fn destroy(id: &Id, side: Side) {
     // SAFETY: made here, and still published, so not destroyed since.
     let status = unsafe { ibv_destroy_cq(queue.cq) };
     if status != 0 {
-        let error = Error::new(status, "destroy a completion queue");
+        let error = verbs::failure(status, "destroy a completion queue");
         log::info!("{id}: {side:?} CQ stays: {error}");
         *id.state().queues.slot(side) = Some(queue);
         return;
@@ -143,7 +144,7 @@ fn destroy_channel(id: &Id, channel: *mut ibv_comp_channel) {
     let status = unsafe { ibv_destroy_comp_channel(channel) };
     if status != 0 {
         // The program has queues of its own on it and keeps it alive.
-        let error = Error::new(status, "destroy a completion channel");
+        let error = verbs::failure(status, "destroy a completion channel");
         log::warn!("{id}: {error}");
     }
 }

@@ -26,7 +26,7 @@ use crate::verbs::bindings::{
     ibv_get_device_index, ibv_get_device_list, ibv_get_device_name, ibv_open_device, ibv_pd,
     ibv_port_attr, ibv_query_device, ibv_xrcd, ibv_xrcd_init_attr,
 };
-use crate::verbs::dispatch;
+use crate::verbs::{self, dispatch};
 
 use super::library;
 
@@ -424,7 +424,7 @@ impl Device {
         // SAFETY: the context is open, the structure is ours.
         let status = unsafe { ibv_query_device(context, attr.as_mut_ptr()) };
         if status != 0 {
-            return Err(Error::new(status, "query an RDMA device"));
+            return Err(verbs::failure(status, "query an RDMA device"));
         }
         // SAFETY: plain data, zeroed and then filled.
         let attr = unsafe { attr.assume_init() };
@@ -447,7 +447,7 @@ impl Device {
         // SAFETY: the context is open, the structure is ours.
         let status = unsafe { dispatch::query_port(self.context, port, attr.as_mut_ptr()) };
         if status != 0 {
-            let error = Error::new(status, "query a port");
+            let error = verbs::failure(status, "query a port");
             log::warn!("{self}: port {port}: {error}");
             return LinkLayer::Unspecified;
         }

@@ -6,6 +6,7 @@
 
 use crate::error::{Error, Result};
 use crate::kernel::ucma::Ece;
+use crate::verbs;
 use crate::verbs::bindings::{ibv_ece, ibv_qp, ibv_query_ece, ibv_set_ece};
 
 use super::id::Id;
@@ -177,7 +178,7 @@ fn set(qp: *mut ibv_qp, ece: Ece) -> Result<()> {
 fn tolerate(status: i32, step: &'static str) -> Result<()> {
     match status {
         0 | libc::EOPNOTSUPP => Ok(()),
-        status => Err(Error::new(status, step)),
+        status => Err(verbs::failure(status, step)),
     }
 }
 

@@ -19,6 +19,7 @@ use crate::error::{Error, Result};
 use crate::kernel::addr::SockAddr;
 use crate::kernel::command::submit;
 use crate::kernel::ucma::{JoinMulticast, LeaveMulticast};
+use crate::verbs;
 use crate::verbs::bindings::{ibv_attach_mcast, ibv_detach_mcast, ibv_gid};
 
 use super::accounting::Accounting;
@@ -324,7 +325,7 @@ pub(super) fn joined(membership: &Arc<Membership>, id: &Id, ud: &rdma_ud_param) 
     // SAFETY: the lock keeps the library from destroying the queue pair.
     let status = unsafe { ibv_attach_mcast(qp, &attachment.gid, attachment.lid) };
     if status != 0 {
-        return Err(Error::new(status, "attach the queue pair to a group"));
+        return Err(verbs::failure(status, "attach the queue pair to a group"));
     }
     *locked(&membership.attachment) = Some(attachment);
     Ok(())
@@ -352,7 +353,7 @@ fn detach(id: &Id, membership: &Membership) {
     // SAFETY: the lock keeps the library from destroying the queue pair.
     let status = unsafe { ibv_detach_mcast(qp, &attachment.gid, attachment.lid) };
     if status != 0 {
-        let error = Error::new(status, "detach the queue pair");
+        let error = verbs::failure(status, "detach the queue pair");
         log::warn!("{id}: {membership}: {error}");
     }
 }

@@ -13,7 +13,7 @@ use crate::verbs::bindings::{
     IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_XRCD, IBV_QPT_XRC_RECV, ibv_cq, ibv_destroy_qp, ibv_pd,
     ibv_qp, ibv_qp_init_attr, ibv_qp_init_attr_ex,
 };
-use crate::verbs::dispatch;
+use crate::verbs::{self, dispatch};
 
 use super::cq::{self, Side};
 use super::endpoint::EndpointAttr;
@@ -186,7 +186,7 @@ unsafe fn create_and_move(id: &Arc<Id>, attr: &mut ibv_qp_init_attr_ex) -> Resul
         // SAFETY: just created, and nobody else knows it.
         let status = unsafe { ibv_destroy_qp(qp) };
         if status != 0 {
-            let leftover = Error::new(status, "destroy the queue pair of a failed creation");
+            let leftover = verbs::failure(status, "destroy the queue pair of a failed creation");
             log::error!("{id}: {leftover}");
         }
         return Err(error);
@@ -223,7 +223,7 @@ pub fn destroy(id: &Id) {
     // not name it any more, so the library uses it nowhere else.
     let (qp_type, status) = unsafe { ((*qp).qp_type, ibv_destroy_qp(qp)) };
     if status != 0 {
-        let error = Error::new(status, "destroy a queue pair");
+        let error = verbs::failure(status, "destroy a queue pair");
         log::error!("{id}: {error}");
         let _guard = id.lock_qp();
         id.set_qp(qp);

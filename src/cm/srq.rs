@@ -10,7 +10,7 @@ use crate::verbs::bindings::{
     IBV_SRQ_INIT_ATTR_XRCD, IBV_SRQT_BASIC, IBV_SRQT_XRC, ibv_destroy_srq, ibv_pd,
     ibv_srq_init_attr, ibv_srq_init_attr_ex,
 };
-use crate::verbs::dispatch;
+use crate::verbs::{self, dispatch};
 
 use super::cq::{self, Side};
 use super::id::Id;
@@ -156,7 +156,7 @@ pub fn destroy(id: &Id) {
     // any more, so the library uses it nowhere else.
     let status = unsafe { ibv_destroy_srq(srq) };
     if status != 0 {
-        let error = Error::new(status, "destroy a shared receive queue");
+        let error = verbs::failure(status, "destroy a shared receive queue");
         log::error!("{id}: {error}");
         let _guard = id.lock_qp();
         id.set_srq(srq);

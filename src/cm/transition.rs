@@ -15,6 +15,7 @@ use crate::abi::RDMA_UDP_QKEY;
 use crate::error::{Error, Result};
 use crate::kernel::command::submit;
 use crate::kernel::ucma::InitQpAttr;
+use crate::verbs;
 use crate::verbs::bindings::{
     IBV_QP_ACCESS_FLAGS, IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY, IBV_QP_SQ_PSN, IBV_QP_STATE,
     IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, ibv_get_pkey_index,
@@ -126,7 +127,7 @@ fn modify(id: &Id, qp: *mut ibv_qp, attr: &mut ibv_qp_attr, mask: Mask) -> Resul
     // SAFETY: the caller holds the lock of the living queue pair.
     let status = unsafe { ibv_modify_qp(qp, attr, mask as c_int) };
     if status != 0 {
-        let error = Error::new(status, "modify a queue pair");
+        let error = verbs::failure(status, "modify a queue pair");
         log::warn!("{id}: to {}, mask {mask:#x}: {error}", state_name(state));
         return Err(error);
     }
