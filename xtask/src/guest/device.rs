@@ -11,15 +11,23 @@ use crate::process;
 
 /// Packets that the device has sent so far.
 pub fn sent_packets() -> Result<u64> {
+    counter("hw_counters/sent_pkts").or_else(|_| counter("counters/port_xmit_packets"))
+}
+
+/// Connections that were established from this device so far: the
+/// ready-to-use messages of the InfiniBand connection manager.
+pub fn connections_made() -> Result<u64> {
+    counter("cm_tx_msgs/rtu")
+}
+
+fn counter(name: &str) -> Result<u64> {
     let device = variable("RDMACM_TEST_DEV")?;
-    let counters = format!("/sys/class/infiniband/{device}/ports/1");
-    ["hw_counters/sent_pkts", "counters/port_xmit_packets"]
-        .iter()
-        .find_map(|name| fs::read_to_string(format!("{counters}/{name}")).ok())
-        .with_context(|| format!("{device} counts no packets"))?
+    let file = format!("/sys/class/infiniband/{device}/ports/1/{name}");
+    fs::read_to_string(&file)
+        .with_context(|| format!("cannot read {file}"))?
         .trim()
         .parse()
-        .context("not a packet count")
+        .with_context(|| format!("{file} is no number"))
 }
 
 /// How many connection identifiers of process `pid` the kernel has in `state`

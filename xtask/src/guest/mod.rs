@@ -27,8 +27,8 @@ pub struct Args {
     #[arg(long)]
     library: PathBuf,
     /// The folder with the programs compiled for the suite
-    #[arg(long, default_value = "")]
-    programs: PathBuf,
+    #[arg(long)]
+    programs: Option<PathBuf>,
     /// Fewer combinations
     #[arg(long)]
     quick: bool,
@@ -50,7 +50,7 @@ impl Args {
     pub fn run(self) -> Result<ExitCode> {
         let bench = Bench {
             ours: Library::Ours(self.library),
-            programs: self.programs,
+            programs: self.programs.unwrap_or_default(),
             quick: self.quick,
         };
         if self.work == "demo" {

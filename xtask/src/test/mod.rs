@@ -14,12 +14,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 
 use crate::guest::Bench;
 use crate::place::{Options, Place};
 use crate::report::{Collector, Outcome, Suite, Tally, table};
-use crate::{headers, library, process, setup, workspace};
+use crate::{abi, headers, library, matrix, process, setup, workspace};
 
 /// The longest one suite may take beside the device.
 const LIMIT: Duration = Duration::from_secs(1500);
@@ -42,8 +42,10 @@ pub struct Args {
 enum Name {
     /// Formatting, lints and tests of the Rust code
     Rust,
-    /// Generated headers are up to date
-    Headers,
+    /// Generated files are up to date
+    Generated,
+    /// Headers, symbols and layouts against the original's
+    Abi,
     /// C conformance programs on the original and on ours
     Conformance,
     /// Unmodified programs of rdmacm-utils, against ours and the original
@@ -55,9 +57,10 @@ enum Name {
 }
 
 impl Name {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Rust,
-        Self::Headers,
+        Self::Generated,
+        Self::Abi,
         Self::Conformance,
         Self::Clients,
         Self::Commands,
@@ -67,7 +70,8 @@ impl Name {
     fn text(self) -> &'static str {
         match self {
             Self::Rust => "rust",
-            Self::Headers => "headers",
+            Self::Generated => "generated",
+            Self::Abi => "abi",
             Self::Conformance => "conformance",
             Self::Clients => "clients",
             Self::Commands => "commands",
@@ -76,7 +80,7 @@ impl Name {
     }
 
     fn needs_device(self) -> bool {
-        !matches!(self, Self::Rust | Self::Headers)
+        !matches!(self, Self::Rust | Self::Generated | Self::Abi)
     }
 }
 
@@ -122,17 +126,22 @@ fn run(
 ) -> Result<()> {
     let programs = match name {
         Name::Rust => return rust::run(suite),
-        Name::Headers => {
-            suite.check("include/ is what the sources generate", fresh_headers());
+        Name::Generated => {
+            suite.check("include/ is what the sources say", headers::check());
+            suite.check("docs/symbols.md is what the sources say", matrix::check());
             return Ok(());
         }
-        Name::Conformance => conformance::build(stage)?,
-        Name::Commands => commands::build()?,
-        Name::Clients | Name::Valgrind => PathBuf::new(),
+        Name::Abi => return abi::run(stage, &[], suite),
+        Name::Conformance => Some(conformance::build(stage, suite)?),
+        Name::Commands => Some(commands::build()?),
+        Name::Clients | Name::Valgrind => None,
     };
     let place = place.context("no place to run in")?;
-    let (library, programs) = (stage.to_string_lossy(), programs.to_string_lossy());
-    let mut arguments = vec![name.text(), "--library", &library, "--programs", &programs];
+    let library = stage.to_string_lossy();
+    let mut arguments = vec![name.text(), "--library", &library];
+    if let Some(dir) = programs.as_ref().and_then(|dir| dir.to_str()) {
+        arguments.extend(["--programs", dir]);
+    }
     if quick {
         arguments.push("--quick");
     }
@@ -152,15 +161,6 @@ pub fn inside(name: &str, bench: &Bench, suite: &mut Suite) -> Result<()> {
         "valgrind" => valgrind::inside(bench, suite),
         _ => bail!("no suite {name} runs beside the device"),
     }
-}
-
-fn fresh_headers() -> Result<()> {
-    let stale = headers::stale()?;
-    ensure!(
-        stale.is_empty(),
-        "stale, run `cargo xtask headers`: {stale:?}"
-    );
-    Ok(())
 }
 
 /// Prints what failed, the closing table and the closing line.
