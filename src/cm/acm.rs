@@ -12,7 +12,8 @@ use std::mem;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::process;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::abi::AF_IB;
@@ -242,9 +243,10 @@ struct Daemon<'a> {
     socket: &'a str,
     /// How long an answer may take, from connecting on.
     patience: Duration,
-    /// A connection that nobody uses now. It is taken out for the time of a
+    /// A connection that nobody uses now, and the process that made it: a
+    /// forked child must not share it. It is taken out for the time of a
     /// request, so nobody waits for another's answer.
-    idle: Mutex<Option<Stream>>,
+    idle: Mutex<Option<(u32, Stream)>>,
 }
 
 impl Daemon<'_> {
@@ -268,10 +270,12 @@ impl Daemon<'_> {
     }
 
     fn take_idle(&self) -> Option<Stream> {
-        self.idle
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
+        let (owner, stream) = self.idle().take()?;
+        (owner == process::id()).then_some(stream)
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Option<(u32, Stream)>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sends the request and reads the reply. Only a connection on which both
@@ -288,7 +292,7 @@ impl Daemon<'_> {
             .get_mut(..length.saturating_sub(HEADER_LEN))
             .ok_or(malformed())?;
         stream.receive(body, deadline)?;
-        *self.idle.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream);
+        *self.idle() = Some((process::id(), stream));
         decode(reply.get(..length).ok_or(malformed())?)
     }
 
