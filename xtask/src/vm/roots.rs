@@ -12,7 +12,7 @@ use crate::workspace;
 
 /// What the tests call inside, beyond a minimal system.
 const PACKAGES: &str = "iproute2,kmod,procps,strace,ibverbs-providers,ibverbs-utils,rdmacm-utils,\
-                        librdmacm1,perftest,valgrind,libc6-dbg";
+                        perftest,valgrind,libc6-dbg";
 
 /// The command line of `cargo xtask root`.
 #[derive(clap::Args)]
