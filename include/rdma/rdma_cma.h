@@ -888,7 +888,7 @@ int rdma_set_local_ece(struct rdma_cm_id *id, struct ibv_ece *ece);
 int rdma_get_remote_ece(struct rdma_cm_id *id, struct ibv_ece *ece);
 
 // Resolves a name or an InfiniBand service to address information without
-// blocking; needs Linux 6.17 or later.
+// blocking; needs Linux 6.17 or later, except for names in synchronous mode.
 //
 // node, service, hints: as for rdma_getaddrinfo. With RAI_SA in
 // hints->ai_flags the service, a number or a name of up to 63 bytes, is
@@ -901,8 +901,9 @@ int rdma_get_remote_ece(struct rdma_cm_id *id, struct ibv_ece *ece);
 // then.
 //
 // Returns 0, or -1 with errno: EBUSY while a resolution is running or its
-// result has not been fetched, ENOTSUP for RAI_SA with a node or with
-// RAI_DNS, EINVAL, and in synchronous mode ENOENT for an unknown name.
+// result has not been fetched, EOPNOTSUPP on older kernels, ENOTSUP for
+// RAI_SA with a node or with RAI_DNS, EINVAL, and in synchronous mode
+// ENOENT for an unknown name.
 //
 // What the caller has to see to:
 // The strings are NULL or end with NUL; hints is NULL or valid.

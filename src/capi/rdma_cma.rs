@@ -967,7 +967,7 @@ pub unsafe extern "C" fn rdma_get_remote_ece(id: *mut rdma_cm_id, ece: *mut ibv_
 }
 
 /// Resolves a name or an InfiniBand service to address information without
-/// blocking; needs Linux 6.17 or later.
+/// blocking; needs Linux 6.17 or later, except for names in synchronous mode.
 ///
 /// `node`, `service`, `hints`: as for `rdma_getaddrinfo`. With `RAI_SA` in
 /// `hints->ai_flags` the service, a number or a name of up to 63 bytes, is
@@ -980,8 +980,9 @@ pub unsafe extern "C" fn rdma_get_remote_ece(id: *mut rdma_cm_id, ece: *mut ibv_
 /// then.
 ///
 /// Returns 0, or -1 with errno: `EBUSY` while a resolution is running or its
-/// result has not been fetched, `ENOTSUP` for `RAI_SA` with a node or with
-/// `RAI_DNS`, `EINVAL`, and in synchronous mode `ENOENT` for an unknown name.
+/// result has not been fetched, `EOPNOTSUPP` on older kernels, `ENOTSUP` for
+/// `RAI_SA` with a node or with `RAI_DNS`, `EINVAL`, and in synchronous mode
+/// `ENOENT` for an unknown name.
 ///
 /// # Safety
 /// The strings are NULL or end with NUL; `hints` is NULL or valid.

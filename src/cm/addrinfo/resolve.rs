@@ -51,9 +51,9 @@ pub enum Resolution {
 /// # Errors
 /// `EBUSY` while a resolution is running or its result has not been fetched;
 /// `ENOTSUP` for `RAI_SA` with a node or with `RAI_DNS`; `EINVAL` for `RAI_SA`
-/// without a service; `EOPNOTSUPP` on kernels before 6.17; what the kernel
-/// says, `EINVAL` for a service on an unbound identifier; in synchronous mode
-/// also why the lookup failed.
+/// without a service or on an unbound identifier; `EOPNOTSUPP` on kernels
+/// before 6.17, except for names in synchronous mode; what the kernel says; in
+/// synchronous mode also why the lookup failed.
 pub fn resolve(
     id: &Arc<Id>,
     node: Option<&CStr>,
@@ -67,14 +67,15 @@ pub fn resolve(
         Resolution::Names
     };
     begin(id, first)?;
-    let started = if wants_service {
+    let outcome = if wants_service {
         let names = node.is_some() || hints.as_ref().is_some_and(Hints::wants_names);
-        start_service(id, names, service)
+        start_service(id, names, service).and_then(|()| sync::complete(id))
+    } else if id.is_synchronous() {
+        resolve_names(id, node, service, hints.as_ref())
     } else {
         start_names(id, node, service, hints)
     };
-    started.inspect_err(|_| cancel(id))?;
-    sync::complete(id).inspect_err(|_| cancel(id))
+    outcome.inspect_err(|_| cancel(id))
 }
 
 fn begin(id: &Id, first: Resolution) -> Result<()> {
@@ -94,7 +95,7 @@ fn start_service(id: &Id, names: bool, service: Option<&CStr>) -> Result<()> {
     }
     let service = service.ok_or(Error::invalid("resolve a service: none given"))?;
     id.require_device()?;
-    ensure_supported(id)?;
+    require_support(id)?;
     let command = match service_number(service) {
         Some(number) => ResolveIbService::by_id(id.handle(), number),
         None => ResolveIbService::by_name(id.handle(), service.to_bytes())?,
@@ -119,18 +120,32 @@ fn service_number(service: &CStr) -> Option<u64> {
         .flatten()
 }
 
+/// Resolves names on the calling thread. Kernels that can queue the event for
+/// the identifier are asked to; a caller who waits can do without.
+fn resolve_names(
+    id: &Arc<Id>,
+    node: Option<&CStr>,
+    service: Option<&CStr>,
+    hints: Option<&Hints>,
+) -> Result<()> {
+    let list = super::lookup(node, service, hints)?;
+    if is_supported(id)? {
+        finish(id, Resolution::Resolved(list))?;
+        sync::complete(id)
+    } else {
+        id.state().resolution = Resolution::Resolved(list);
+        Ok(())
+    }
+}
+
 fn start_names(
     id: &Arc<Id>,
     node: Option<&CStr>,
     service: Option<&CStr>,
     hints: Option<Hints>,
 ) -> Result<()> {
-    ensure_supported(id)?;
+    require_support(id)?;
     log::debug!("{id}: resolves names");
-    if id.is_synchronous() {
-        let list = super::lookup(node, service, hints.as_ref())?;
-        return finish(id, Resolution::Resolved(list));
-    }
     let id = Arc::clone(id);
     let node = node.map(CString::from);
     let service = service.map(CString::from);
@@ -191,20 +206,25 @@ fn with_signals_blocked<T>(action: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Makes sure that the kernel has the commands that resolution needs (Linux
-/// 6.17). Older ones refuse what they do not know in the same way as bad
-/// arguments, so they are told apart by a question about no identifier.
-fn ensure_supported(id: &Id) -> Result<()> {
+/// Whether the kernel has the commands that resolution needs (Linux 6.17).
+/// Older ones refuse what they do not know in the same way as bad arguments,
+/// so they are told apart by a question about no identifier.
+fn is_supported(id: &Id) -> Result<bool> {
     static SUPPORTED: OnceCell<bool> = OnceCell::new();
-    let supported = SUPPORTED.get_or_try_init(|| {
-        let nobody = WriteCmEvent::new(u32::MAX, RDMA_CM_EVENT_INTERNAL, 0, 0);
-        match submit(id.descriptor()?, nobody) {
-            Err(error) if error.errno() == libc::EINVAL => Ok(false),
-            Err(error) if error.errno() != libc::ENOENT => Err(error),
-            _ => Ok(true),
-        }
-    })?;
-    if *supported {
+    SUPPORTED
+        .get_or_try_init(|| {
+            let nobody = WriteCmEvent::new(u32::MAX, RDMA_CM_EVENT_INTERNAL, 0, 0);
+            match submit(id.descriptor()?, nobody) {
+                Err(error) if error.errno() == libc::EINVAL => Ok(false),
+                Err(error) if error.errno() != libc::ENOENT => Err(error),
+                _ => Ok(true),
+            }
+        })
+        .copied()
+}
+
+fn require_support(id: &Id) -> Result<()> {
+    if is_supported(id)? {
         return Ok(());
     }
     Err(Error::new(
