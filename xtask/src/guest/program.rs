@@ -162,8 +162,15 @@ impl Running {
         let pid = pid.context("no process number")?;
         let handle = pidfd_open(pid, PidfdFlags::empty()).context("pidfd_open")?;
         let limit = Timespec::try_from(limit)?;
-        poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&limit)).context("poll")?;
-        Ok(self.child.try_wait()?)
+        let ended =
+            poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&limit)).context("poll")?;
+        // A traced process is reaped by its tracer first: the wait may block
+        // for a moment, and a look without waiting would miss it.
+        Ok(if ended > 0 {
+            Some(self.child.wait()?)
+        } else {
+            None
+        })
     }
 
     /// The end of what it printed, on one line.

@@ -83,7 +83,7 @@ const ROWS: [Row; 14] = [
         end: End::Killed,
         ..Row::new(
             "rping, persistent server, three clients",
-            "rping -s -p -a $IP -v",
+            "rping -s -P -a $IP -v",
             "rping -c -a $IP -C 5 -v",
             "ping data",
         )
