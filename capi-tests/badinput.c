@@ -285,7 +285,7 @@ TEST(get_event_null, "get_cm_event of channel NULL gives EINVAL [fix]")
 	CHECK_ERRNO(rdma_get_cm_event(NULL, &event), EINVAL);
 }
 
-TEST(get_request_null, "get_request into NULL gives EINVAL [fix]")
+TEST(get_request_null, "get_request into NULL gives EINVAL [fix]", .timeout = 8)
 {
 	struct rdma_cm_id *id = make_id(NULL, RDMA_PS_TCP);
 

@@ -2,9 +2,9 @@
 /* Binding and listening. */
 #include "harness.h"
 
+#include <ifaddrs.h>
 #include <net/if.h>
 #include <poll.h>
-#include <sys/un.h>
 
 #include <infiniband/ib.h>
 
@@ -289,6 +289,37 @@ TEST(link_local, "28 fe80:: address without scope gives EINVAL")
 	end();
 }
 
+/* The link-local address of the device's network interface, with its scope. */
+static struct sockaddr *own_link_local(void)
+{
+	static struct sockaddr_in6 found;
+	struct ifaddrs *list;
+
+	CHECK_OK(getifaddrs(&list));
+	for (struct ifaddrs *entry = list; entry; entry = entry->ifa_next) {
+		struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)entry->ifa_addr;
+
+		if (in6 && in6->sin6_family == AF_INET6 &&
+		    strcmp(entry->ifa_name, test_netdev()) == 0 &&
+		    IN6_IS_ADDR_LINKLOCAL(&in6->sin6_addr))
+			found = *in6;
+	}
+	freeifaddrs(list);
+	if (!found.sin6_family)
+		SKIP("no link-local address on %s", test_netdev());
+	found.sin6_port = 0;
+	return (struct sockaddr *)&found;
+}
+
+TEST(link_local_scope, "28 fe80:: address with scope")
+{
+	begin(RDMA_PS_TCP);
+	CHECK_OK(rdma_bind_addr(id, own_link_local()));
+	CHECK(id->verbs);
+	CHECK_EQ(id->route.addr.src_sin6.sin6_scope_id, if_nametoindex(test_netdev()));
+	end();
+}
+
 TEST(ipoib_space, "29 PS_IPOIB on RoCE gives EINVAL")
 {
 	begin(RDMA_PS_IPOIB);
@@ -367,6 +398,25 @@ TEST(listen_bound, "33 listen on a bound id keeps address, device and port")
 	CHECK_OK(rdma_listen(id, 0));
 	CHECK_EQ(rdma_get_src_port(id), port);
 	CHECK(id->verbs);
+	end();
+}
+
+TEST(listen_backlog, "33 any backlog is taken: -1, 0 and beyond the maximum")
+{
+	static const int backlogs[] = { -1, 0, 100000 };
+
+	for (size_t i = 0; i < sizeof(backlogs) / sizeof(*backlogs); i++) {
+		begin(RDMA_PS_TCP);
+		CHECK_OK(rdma_listen(id, backlogs[i]));
+		end();
+	}
+}
+
+TEST(listen_datagram, "33 listen in PS_UDP")
+{
+	begin(RDMA_PS_UDP);
+	CHECK_OK(rdma_bind_addr(id, test_addr(0)));
+	CHECK_OK(rdma_listen(id, 1));
 	end();
 }
 

@@ -115,6 +115,26 @@ TEST(many_bound, "1000 bound ids leak nothing", .timeout = 120)
 	rdma_destroy_event_channel(channel);
 }
 
+TEST(crowd, "70000 ids at a time, the last as good as the first", .timeout = 180)
+{
+	enum { CROWD = 70000 };
+	struct rdma_event_channel *channel = make_channel();
+	struct rdma_cm_id **ids = calloc(CROWD, sizeof(*ids));
+	struct rdma_cm_event *event;
+
+	CHECK(ids);
+	for (int i = 0; i < CROWD; i++)
+		ids[i] = make_id(channel, RDMA_PS_TCP);
+	CHECK_OK(rdma_resolve_addr(ids[CROWD - 1], NULL, test_addr(7000), 5000));
+	event = expect_event(channel, RDMA_CM_EVENT_ADDR_RESOLVED, EVENT_TIMEOUT);
+	CHECK(event->id == ids[CROWD - 1]);
+	CHECK_OK(rdma_ack_cm_event(event));
+	for (int i = 0; i < CROWD; i++)
+		CHECK_OK(rdma_destroy_id(ids[i]));
+	free(ids);
+	rdma_destroy_event_channel(channel);
+}
+
 TEST(closed_descriptor, "create_id on a closed descriptor gives EBADF")
 {
 	struct rdma_event_channel *channel = make_channel();
