@@ -76,7 +76,7 @@ impl Place {
                         directory: workspace::root(),
                         command,
                         timeout: limit,
-                        qemu: Vec::new(),
+                        link: None,
                     },
                     sink,
                 )

@@ -32,6 +32,8 @@ pub struct Args {
     /// Fewer combinations
     #[arg(long)]
     quick: bool,
+    /// What to run of the suite; everything when empty
+    selection: Vec<String>,
 }
 
 /// What the work gets to know.
@@ -42,6 +44,8 @@ pub struct Bench {
     pub programs: PathBuf,
     /// Whether to leave out what is merely thorough.
     pub quick: bool,
+    /// What to run of the suite; everything when empty.
+    pub selection: Vec<String>,
 }
 
 impl Args {
@@ -52,6 +56,7 @@ impl Args {
             ours: Library::Ours(self.library),
             programs: self.programs.unwrap_or_default(),
             quick: self.quick,
+            selection: self.selection,
         };
         if self.work == "demo" {
             return demo::inside(&bench);

@@ -20,6 +20,9 @@ use crate::library::Library;
 /// needs two seconds alone gets minutes.
 pub const LIMIT: Duration = Duration::from_secs(120);
 
+/// How long a killed program may take to be gone.
+const LAST_WAIT: Duration = Duration::from_secs(10);
+
 /// How often to look where the kernel offers nothing to wait for.
 pub const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
@@ -185,9 +188,10 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // These fail only when there is nothing left to end or to remove.
+        // These fail only when there is nothing left to end or to remove. The
+        // wait has a limit: a process stuck in the kernel cannot be ended.
         let _ = self.child.kill();
-        let _ = self.child.wait();
+        let _ = self.wait_for(LAST_WAIT);
         let _ = fs::remove_file(&self.output);
     }
 }

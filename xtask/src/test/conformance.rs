@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
+use super::Beside;
 use crate::guest::{Bench, program};
 use crate::library::Library;
 use crate::report::{Case, Outcome, Suite, table};
@@ -19,11 +20,11 @@ use crate::{process, workspace};
 const FIX: &str = "[fix]";
 
 /// The longest one program may take with all its cases.
-const PROGRAM_LIMIT: Duration = Duration::from_secs(600);
+const PROGRAM_LIMIT: Duration = Duration::from_secs(300);
 
 /// Builds the programs against our headers, which is a case of its own, and
 /// returns their folder.
-pub fn build(stage: &Path, suite: &mut Suite) -> Result<PathBuf> {
+fn build(stage: &Path, suite: &mut Suite) -> Result<PathBuf> {
     let root = workspace::root();
     let programs = workspace::target("capi-tests")?;
     let made = process::output(
@@ -39,16 +40,43 @@ pub fn build(stage: &Path, suite: &mut Suite) -> Result<PathBuf> {
     Ok(programs)
 }
 
+/// Builds the programs and runs them all. A program that hangs, or takes the
+/// machine down, is a failed case, and the rest gets a fresh machine.
+pub fn run(beside: &Beside, suite: &mut Suite) -> Result<()> {
+    let folder = build(beside.stage, suite)?;
+    let mut left = programs()?;
+    while !left.is_empty() {
+        let result = beside.run("conformance", Some(&folder), &left, suite);
+        left.retain(|name| !suite.cases.iter().any(|case| case.name == ended(name)));
+        match result {
+            Ok(()) => break,
+            Err(error) if left.is_empty() => return Err(error),
+            Err(error) => {
+                let why = format!("{error:#}");
+                println!("{why}");
+                suite.record(ended(&left.remove(0)), Outcome::Failed(why));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The case that a program came to its end on both libraries.
+fn ended(program: &str) -> String {
+    format!("{program} comes to its end")
+}
+
 /// The part beside the device.
 pub fn inside(bench: &Bench, suite: &mut Suite) -> Result<()> {
     let mut rows = vec![["case", "original", "ours", ""].map(str::to_owned).to_vec()];
-    for name in programs()? {
+    for name in &bench.selection {
         println!("# {name}");
-        let program = bench.programs.join(&name);
+        let program = bench.programs.join(name);
         let original = results(&program, &Library::Original)?;
         let ours = results(&program, &bench.ours)?;
+        suite.record(ended(name), Outcome::Passed);
         if ours.is_empty() {
-            suite.record(&name, Outcome::Failed("no results at all".to_owned()));
+            suite.record(name, Outcome::Failed("no results at all".to_owned()));
         }
         let gone = original.iter().filter(|case| find(&ours, case).is_none());
         for case in ours.iter().chain(gone) {
@@ -87,7 +115,10 @@ fn results(program: &Path, library: &Library) -> Result<Vec<Case>> {
     let program = program.to_string_lossy();
     let mut running = program::start(&[&program], library)?;
     // The programs limit each case themselves; this is the net below.
-    running.wait_for(PROGRAM_LIMIT)?;
+    if running.wait_for(PROGRAM_LIMIT)?.is_none() {
+        println!("{}", running.output());
+        bail!("{program} hangs on {}", library.name());
+    }
     Ok(read(&running.output()))
 }
 

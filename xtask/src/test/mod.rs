@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::guest::Bench;
 use crate::place::{Options, Place};
@@ -124,7 +124,7 @@ fn run(
     quick: bool,
     suite: &mut Suite,
 ) -> Result<()> {
-    let programs = match name {
+    match name {
         Name::Rust => return rust::run(suite),
         Name::Generated => {
             suite.check("include/ is what the sources say", headers::check());
@@ -132,24 +132,55 @@ fn run(
             return Ok(());
         }
         Name::Abi => return abi::run(stage, &[], suite),
-        Name::Conformance => Some(conformance::build(stage, suite)?),
-        Name::Commands => Some(commands::build()?),
-        Name::Clients | Name::Valgrind => None,
+        Name::Conformance | Name::Clients | Name::Commands | Name::Valgrind => {}
+    }
+    let beside = Beside {
+        place: place.context("no place to run in")?,
+        stage,
+        quick,
     };
-    let place = place.context("no place to run in")?;
-    let library = stage.to_string_lossy();
-    let mut arguments = vec![name.text(), "--library", &library];
-    if let Some(dir) = programs.as_ref().and_then(|dir| dir.to_str()) {
-        arguments.extend(["--programs", dir]);
+    match name {
+        Name::Conformance => conformance::run(&beside, suite),
+        Name::Commands => beside.run(name.text(), Some(&commands::build()?), &[], suite),
+        _ => beside.run(name.text(), None, &[], suite),
     }
-    if quick {
-        arguments.push("--quick");
+}
+
+/// How to run the part of a suite that needs the RDMA device.
+struct Beside<'a> {
+    place: &'a Place,
+    stage: &'a Path,
+    quick: bool,
+}
+
+impl Beside<'_> {
+    /// Runs it and collects its cases. `programs` is the folder with what was
+    /// compiled for it, `selection` what to run of it (empty: everything).
+    fn run(
+        &self,
+        name: &str,
+        programs: Option<&Path>,
+        selection: &[String],
+        suite: &mut Suite,
+    ) -> Result<()> {
+        let library = self.stage.to_string_lossy();
+        let mut arguments = vec![name, "--library", &library];
+        if let Some(dir) = programs.and_then(Path::to_str) {
+            arguments.extend(["--programs", dir]);
+        }
+        if self.quick {
+            arguments.push("--quick");
+        }
+        arguments.extend(selection.iter().map(String::as_str));
+        let status = self
+            .place
+            .run(&arguments, LIMIT, &mut Collector::new(suite))?;
+        ensure!(
+            status == 0,
+            "the part beside the device ended with status {status}"
+        );
+        Ok(())
     }
-    let status = place.run(&arguments, LIMIT, &mut Collector::new(suite))?;
-    if status != 0 {
-        bail!("the part beside the device ended with status {status}");
-    }
-    Ok(())
 }
 
 /// The part of a suite that runs beside the RDMA device.

@@ -28,7 +28,7 @@ const CHAR_DEVICE: u32 = 0o020_600;
 
 /// Builds the archive for `kernel`.
 pub fn build(kernel: &Kernel) -> Result<Vec<u8>> {
-    let busybox = which_busybox()?;
+    let busybox = fs::read(busybox()?)?;
     let mut archive = Archive::default();
     for dir in ["bin", "dev", "proc", "sys", "modules"] {
         archive.add(dir, DIRECTORY, (0, 0), &[]);
@@ -49,10 +49,12 @@ pub fn build(kernel: &Kernel) -> Result<Vec<u8>> {
     Ok(archive.finish())
 }
 
-fn which_busybox() -> Result<Vec<u8>> {
+/// The static busybox of this machine.
+pub fn busybox() -> Result<&'static Path> {
     ["/bin/busybox", "/usr/bin/busybox"]
-        .iter()
-        .find_map(|path| fs::read(path).ok())
+        .into_iter()
+        .map(Path::new)
+        .find(|path| path.exists())
         .context("no busybox: install busybox-static (cargo xtask setup does)")
 }
 

@@ -51,8 +51,16 @@ pub struct Job<'a> {
     pub command: Vec<String>,
     /// The longest the whole run may take.
     pub timeout: Duration,
-    /// Further QEMU arguments.
-    pub qemu: Vec<String>,
+    /// The link to another machine, if there is one.
+    pub link: Option<Link>,
+}
+
+/// One end of a link between two machines.
+pub struct Link {
+    /// Which end: 1 or 2.
+    pub host: u8,
+    /// The folder for the sockets of the link, the same for both ends.
+    pub sockets: PathBuf,
 }
 
 /// Boots the machine, copies what the command prints to `sink` while it runs,
@@ -141,6 +149,7 @@ impl RunFolder {
         fs::write(self.path.join("guest.sh"), GUEST)?;
         fs::write(self.path.join("config"), config(job)?)?;
         fs::write(self.path.join("command.sh"), command_script(job))?;
+        fs::copy(initramfs::busybox()?, self.path.join("busybox"))?;
         Ok(())
     }
 }
@@ -179,6 +188,8 @@ fn config(job: &Job) -> Result<String> {
         );
         config += &format!("OTHER_ROOT=1\nHOST_FOLDERS={}\n", process::quote(&folders));
     }
+    let host = job.link.as_ref().map(|link| link.host.to_string());
+    config += &format!("HOST={}\n", host.unwrap_or_default());
     let mut tags = String::new();
     for (index, dir) in (1..).zip(&job.shares) {
         config += &format!("SHARE_{index}={}\n", process::quote(&dir.to_string_lossy()));
@@ -243,7 +254,18 @@ fn qemu(job: &Job, run: &RunFolder, console: &Path) -> Result<Command> {
     for (index, dir) in (1..).zip(&job.shares) {
         share(&mut command, &format!("share{index}"), dir, "");
     }
-    command.args(&job.qemu);
+    if let Some(link) = &job.link {
+        let socket = |host: u8| link.sockets.join(host.to_string()).display().to_string();
+        command.arg("-netdev").arg(format!(
+            "dgram,id=link,local.type=unix,local.path={},remote.type=unix,remote.path={}",
+            socket(link.host),
+            socket(3 - link.host),
+        ));
+        command.arg("-device").arg(format!(
+            "virtio-net-pci,netdev=link,mac=52:54:00:98:00:{:02x}",
+            link.host
+        ));
+    }
     Ok(command)
 }
 

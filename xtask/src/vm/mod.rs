@@ -9,13 +9,15 @@
 //! |---|---|
 //! | `RDMACM_TEST_DEV`, `RDMACM_TEST_NETDEV` | the RDMA device and the interface below it |
 //! | `RDMACM_TEST_IP`, `RDMACM_TEST_IP6` | its addresses |
-//! | `RDMACM_TEST_PEER_IP` | a neighbour that answers ARP but no RDMA |
+//! | `RDMACM_TEST_PEER_IP` | a neighbour that answers ARP but no RDMA; with `--hosts 2` the other machine |
+//! | `RDMACM_TEST_HOST` | with `--hosts 2`: 1 or 2 |
 
 mod accelerator;
 pub mod apt;
 mod initramfs;
 pub mod kernel;
 pub mod machine;
+mod pair;
 pub mod roots;
 
 use std::env;
@@ -49,6 +51,10 @@ pub struct Args {
     /// Folder that the command may write, at the same path
     #[arg(long, value_name = "DIR")]
     share: Vec<PathBuf>,
+    /// Machines to run the command on; 2 are linked, and the command knows
+    /// which it is on by RDMACM_TEST_HOST (1 or 2)
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
+    hosts: u8,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<String>,
@@ -58,26 +64,31 @@ impl Args {
     /// Runs the command; its exit status becomes ours.
     pub fn run(self) -> Result<ExitCode> {
         let kernel = kernel::get(self.kernel)?;
-        let job = Job {
+        let root = self.root.as_deref().map(roots::find).transpose()?;
+        let shares: Vec<_> = self
+            .share
+            .iter()
+            .map(|dir| {
+                fs::canonicalize(dir).with_context(|| format!("no folder {}", dir.display()))
+            })
+            .collect::<Result<_>>()?;
+        let directory = env::current_dir()?;
+        let job = |link| Job {
             kernel: &kernel,
-            root: self.root.as_deref().map(roots::find).transpose()?,
-            shares: self
-                .share
-                .into_iter()
-                .map(canonical)
-                .collect::<Result<_>>()?,
-            env: self.env,
-            directory: env::current_dir()?,
-            command: self.command,
+            root: root.clone(),
+            shares: shares.clone(),
+            env: self.env.clone(),
+            directory: directory.clone(),
+            command: self.command.clone(),
             timeout: Duration::from_secs(self.timeout),
-            qemu: Vec::new(),
+            link,
         };
-        machine::run(&job, &mut io::stdout()).map(ExitCode::from)
+        let status = match self.hosts {
+            1 => machine::run(&job(None), &mut io::stdout())?,
+            _ => pair::run(job)?,
+        };
+        Ok(ExitCode::from(status))
     }
-}
-
-fn canonical(path: PathBuf) -> Result<PathBuf> {
-    fs::canonicalize(&path).with_context(|| format!("no folder {}", path.display()))
 }
 
 fn name_and_value(argument: &str) -> Result<(String, String), String> {

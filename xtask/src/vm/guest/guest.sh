@@ -5,7 +5,7 @@ export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/r
 cd /
 
 # Nothing can be started once the disks are gone, not even sleep.
-off() { sync; echo o >/proc/sysrq-trigger; while :; do :; done; }
+off() { echo o >/proc/sysrq-trigger; while :; do :; done; }
 fail() { echo "vm: guest: $1"; echo "setup: $1" >/run/vm/status; off; }
 need() { "$@" || fail "failed: $*"; }
 
@@ -30,20 +30,35 @@ done
 # The rxe driver of 6.1 needs crc32_generic and does not pull it in; later
 # kernels have no such module.
 modprobe -q crc32_generic
-need modprobe -a veth rdma_rxe ib_uverbs rdma_ucm
+need modprobe -a rdma_rxe ib_uverbs rdma_ucm
 need ip link set lo up
-# The peer end lives in a network namespace: it answers ARP, never RDMA.
-need ip netns add peer
-need ip link add veth0 type veth peer name veth1 netns peer
-need ip link set veth0 up
-need ip netns exec peer ip link set veth1 up
-need ip addr add 10.99.0.1/24 dev veth0
-need ip netns exec peer ip addr add 10.99.0.2/24 dev veth1
-need ip addr add fd99::1/64 dev veth0 nodad
-need rdma link add rxe0 type rxe netdev veth0
+if [ -z "$HOST" ]; then
+    netdev=veth0 net=99 host=1 peer=2
+    # The peer end lives in a network namespace: it answers ARP, never RDMA.
+    need modprobe veth
+    need ip netns add peer
+    need ip link add veth0 type veth peer name veth1 netns peer
+    need ip netns exec peer ip link set veth1 up
+    need ip netns exec peer ip addr add 10.99.0.2/24 dev veth1
+else
+    netdev=eth0 net=98 host=$HOST peer=$((3 - HOST))
+    need modprobe virtio_net
+fi
+need ip link set "$netdev" up
+need ip addr add "10.$net.0.$host/24" dev "$netdev"
+need ip addr add "fd$net::$host/64" dev "$netdev" nodad
+need rdma link add rxe0 type rxe netdev "$netdev"
+if [ -n "$HOST" ]; then
+    try=0
+    until /run/vm/busybox ping -c 1 -W 1 "10.$net.0.$peer" >/dev/null; do
+        try=$((try + 1))
+        [ "$try" -lt 120 ] || fail "no answer from the other host"
+    done
+fi
 
-export RDMACM_TEST_IP=10.99.0.1 RDMACM_TEST_IP6=fd99::1 RDMACM_TEST_PEER_IP=10.99.0.2
-export RDMACM_TEST_DEV=rxe0 RDMACM_TEST_NETDEV=veth0
+export RDMACM_TEST_IP=10.$net.0.$host RDMACM_TEST_IP6=fd$net::$host
+export RDMACM_TEST_PEER_IP=10.$net.0.$peer RDMACM_TEST_DEV=rxe0 RDMACM_TEST_NETDEV=$netdev
+[ -z "$HOST" ] || export RDMACM_TEST_HOST="$HOST"
 
 ulimit -l unlimited
 ulimit -c 0
