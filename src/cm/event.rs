@@ -174,6 +174,9 @@ impl fmt::Display for Event {
             && let Ok(id) = Id::from_pointer(event.id)
         {
             write!(f, " for {id}")?;
+            if let Some(peer) = id.dst_addr() {
+                write!(f, " from {peer}")?;
+            }
         }
         if event.status == 0 {
             return Ok(());
