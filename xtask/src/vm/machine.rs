@@ -6,6 +6,7 @@
 //! time to boot without KVM, and is a Python package that a fresh machine does
 //! not have.
 
+use std::env;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -181,12 +182,14 @@ fn config(job: &Job) -> Result<String> {
         process::quote(&modules.to_string_lossy()),
     );
     if job.root.is_some() {
-        let folders = format!(
-            "{} {}",
-            workspace::root().display(),
-            job.directory.display()
+        let mut folders = vec![workspace::root(), job.directory.clone()];
+        // With another root, this program's own file must be seen as well.
+        folders.extend(env::current_exe()?.parent().map(Path::to_path_buf));
+        let folders: Vec<_> = folders.iter().map(|dir| dir.to_string_lossy()).collect();
+        config += &format!(
+            "OTHER_ROOT=1\nHOST_FOLDERS={}\n",
+            process::quote(&folders.join(" "))
         );
-        config += &format!("OTHER_ROOT=1\nHOST_FOLDERS={}\n", process::quote(&folders));
     }
     let host = job.link.as_ref().map(|link| link.host.to_string());
     config += &format!("HOST={}\n", host.unwrap_or_default());
