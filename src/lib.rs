@@ -13,6 +13,7 @@ pub mod cm;
 pub mod diag;
 pub mod error;
 pub mod kernel;
+pub mod rsocket;
 pub mod verbs;
 
 pub use error::{Error, Result};

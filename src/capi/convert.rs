@@ -33,6 +33,14 @@ impl<T> IntoCReturn for *mut T {
     }
 }
 
+impl IntoCReturn for c_int {
+    type C = c_int;
+    const FAILURE: c_int = -1;
+    fn into_c(self) -> c_int {
+        self
+    }
+}
+
 impl IntoCReturn for isize {
     type C = isize;
     const FAILURE: isize = -1;

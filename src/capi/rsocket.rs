@@ -1,7 +1,7 @@
 //! The functions of `<rdma/rsocket.h>`: sockets over RDMA.
 //!
-//! The names are there so that every program that needs this library loads;
-//! those listed as stubs fail with `ENOSYS`.
+//! Those listed as stubs are there so that every program that needs this
+//! library loads, and fail with `ENOSYS`.
 
 // A stub names its parameters only for the generated header.
 #![allow(unused_variables)]
@@ -13,9 +13,13 @@ use libc::{
     ssize_t, timeval,
 };
 
-use super::argument::enter;
+use super::argument::{address, enter, place};
 use super::convert::respond;
 use crate::error::{Error, Result};
+use crate::kernel::addr::SockAddr;
+use crate::rsocket::connection::Directions;
+use crate::rsocket::vectors::Cursor;
+use crate::rsocket::{option, sockets};
 
 /// Lists the functions that are not implemented: one place for the code, the
 /// log and the status matrix of the documentation. A variant that no function
@@ -43,11 +47,7 @@ macro_rules! stubs {
 }
 
 stubs! {
-    rsocket rbind rlisten raccept rconnect rshutdown rclose
-    rrecv rrecvfrom rrecvmsg rsend rsendto rsendmsg
-    rread rreadv rwrite rwritev
     rpoll rselect
-    rgetpeername rgetsockname rsetsockopt rgetsockopt rfcntl
     riomap riounmap riowrite
     repoll_create repoll_ctl repoll_wait
 }
@@ -71,97 +71,255 @@ impl Stub {
     }
 }
 
-/// Creates a socket over RDMA.
-///
-/// Not implemented yet: returns -1 with errno `ENOSYS`.
+/// Copies what fits of `addr` and writes its length.
 ///
 /// # Safety
-/// The arguments are not looked at.
+/// `len` is valid, and `target` may be written for `*len` bytes.
+unsafe fn copy_address(addr: &SockAddr, target: *mut sockaddr, len: *mut socklen_t) {
+    // SAFETY: the caller vouches for the pointers.
+    unsafe { copy_bytes(addr.as_bytes(), target.cast(), len) };
+}
+
+/// Copies what fits of `bytes`; the whole length is written for addresses and
+/// options alike, which fit wherever C programs declare them.
+///
+/// # Safety
+/// As for [`copy_address`].
+unsafe fn copy_bytes(bytes: &[u8], target: *mut u8, len: *mut socklen_t) {
+    // SAFETY: the caller vouches for the pointers.
+    unsafe {
+        let fits = bytes.len().min(*len as usize);
+        target.copy_from_nonoverlapping(bytes.as_ptr(), fits);
+        *len = bytes.len() as socklen_t;
+    }
+}
+
+/// # Safety
+/// `buf` may be written for `len` bytes.
+unsafe fn receive(socket: c_int, buf: *mut c_void, len: size_t, flags: c_int) -> Result<ssize_t> {
+    let vector = iovec {
+        iov_base: buf,
+        iov_len: len,
+    };
+    // SAFETY: the caller vouches for the buffer.
+    unsafe { receive_vectors(socket, &vector, 1, flags) }
+}
+
+/// # Safety
+/// `iov` points to `count` buffers that may be written.
+unsafe fn receive_vectors(
+    socket: c_int,
+    iov: *const iovec,
+    count: usize,
+    flags: c_int,
+) -> Result<ssize_t> {
+    let stream = sockets::stream(socket)?;
+    // SAFETY: the caller vouches for the buffers.
+    let mut target = unsafe { Cursor::new(vectors(iov, count)) };
+    // A cursor never counts more than fits.
+    stream
+        .receive(&mut target, flags)
+        .map(|bytes| bytes as ssize_t)
+}
+
+/// # Safety
+/// `buf` may be read for `len` bytes.
+unsafe fn send(socket: c_int, buf: *const c_void, len: size_t, flags: c_int) -> Result<ssize_t> {
+    let vector = iovec {
+        iov_base: buf.cast_mut(),
+        iov_len: len,
+    };
+    // SAFETY: the caller vouches for the buffer.
+    unsafe { send_vectors(socket, &vector, 1, flags) }
+}
+
+/// # Safety
+/// `iov` points to `count` buffers that may be read.
+unsafe fn send_vectors(
+    socket: c_int,
+    iov: *const iovec,
+    count: usize,
+    flags: c_int,
+) -> Result<ssize_t> {
+    let stream = sockets::stream(socket)?;
+    // SAFETY: the caller vouches for the buffers.
+    let mut source = unsafe { Cursor::new(vectors(iov, count)) };
+    // A cursor never counts more than fits.
+    stream
+        .send(&mut source, flags)
+        .map(|bytes| bytes as ssize_t)
+}
+
+/// # Safety
+/// `iov` is null or points to `count` vectors that live during `'a`.
+unsafe fn vectors<'a>(iov: *const iovec, count: usize) -> &'a [iovec] {
+    if iov.is_null() || count == 0 {
+        return &[];
+    }
+    // SAFETY: not null; the caller vouches for the rest.
+    unsafe { std::slice::from_raw_parts(iov, count) }
+}
+
+fn count_of(iovcnt: c_int) -> Result<usize> {
+    usize::try_from(iovcnt).map_err(|_| Error::invalid("use a negative number of buffers"))
+}
+
+/// Creates a socket over RDMA and returns its descriptor.
+///
+/// `domain` is `AF_INET`, `AF_INET6` or `AF_IB`; `type` is `SOCK_STREAM`,
+/// perhaps with `SOCK_NONBLOCK` and `SOCK_CLOEXEC`; `protocol` is 0 or
+/// `IPPROTO_TCP`. Datagram sockets are not implemented yet.
+///
+/// Returns -1 with errno `ENOTSUP` for anything else and `ENODEV` without an
+/// RDMA device. Does not block. All functions of this header may be called from
+/// any thread, also on the same socket at once. See rsocket(7).
+///
+/// # Safety
+/// It takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rsocket(domain: c_int, r#type: c_int, protocol: c_int) -> c_int {
-    Stub::rsocket.status()
+    enter("rsocket");
+    respond("rsocket", sockets::create(domain, r#type, protocol))
 }
 
 /// Binds a socket to a local address.
 ///
-/// Not implemented yet: returns -1 with errno `ENOSYS`.
+/// Returns 0, or -1 with errno: `EBADF`, `EINVAL` if it is bound already or the
+/// address is of an unknown family, `EADDRINUSE`, `EADDRNOTAVAIL`.
 ///
 /// # Safety
-/// The arguments are not looked at.
+/// `addr` is NULL or points to as many bytes as its family says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rbind(socket: c_int, addr: *const sockaddr, addrlen: socklen_t) -> c_int {
-    Stub::rbind.status()
+    let result = sockets::stream(socket).and_then(|stream| {
+        // SAFETY: the caller vouches for the address.
+        let addr = unsafe { address(addr) }?;
+        stream.bind(&addr)
+    });
+    respond("rbind", result)
 }
 
-/// Makes a socket accept connections.
+/// Makes a socket accept connections; at most `backlog` and one that `raccept`
+/// has not returned yet, further ones are refused.
 ///
-/// Not implemented yet: returns -1 with errno `ENOSYS`.
+/// Returns 0, or -1 with errno: `EBADF`, `EINVAL` if it is connected,
+/// `EADDRINUSE`.
 ///
 /// # Safety
-/// The arguments are not looked at.
+/// It takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rlisten(socket: c_int, backlog: c_int) -> c_int {
-    Stub::rlisten.status()
+    respond(
+        "rlisten",
+        sockets::stream(socket).and_then(|stream| stream.listen(backlog)),
+    )
 }
 
-/// Accepts a connection; `addr` and `addrlen` may be NULL.
+/// Accepts a connection and returns the descriptor of its socket; `addr` and
+/// `addrlen` may be NULL. Blocks until there is one unless the socket is
+/// non-blocking.
 ///
-/// Not implemented yet: returns -1 with errno `ENOSYS`.
+/// The new socket has the listener's sizes and options, and is blocking.
+///
+/// Returns -1 with errno: `EBADF`, `EINVAL` if the socket does not listen,
+/// `EAGAIN`, `EINTR`.
 ///
 /// # Safety
-/// The arguments are not looked at.
+/// `addr` is NULL or may be written for `*addrlen` bytes; `addrlen` is NULL or valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn raccept(
     socket: c_int,
     addr: *mut sockaddr,
     addrlen: *mut socklen_t,
 ) -> c_int {
-    Stub::raccept.status()
+    let result = sockets::stream(socket).and_then(|stream| {
+        let accepted = stream.accept()?;
+        let peer = accepted.peer_address().ok();
+        let fd = sockets::register(accepted)?;
+        if let Some(peer) = peer
+            && !addr.is_null()
+            && !addrlen.is_null()
+        {
+            // SAFETY: not null; the caller vouches for the rest.
+            unsafe { copy_address(&peer, addr, addrlen) };
+        }
+        Ok(fd)
+    });
+    respond("raccept", result)
 }
 
-/// Connects a socket.
+/// Connects a socket. Blocks until it is connected or cannot be, unless it is
+/// non-blocking; `rpoll` then reports `POLLOUT` in either case, and `SO_ERROR`
+/// tells which.
 ///
-/// Not implemented yet: returns -1 with errno `ENOSYS`.
+/// Returns 0, or -1 with errno: `EBADF`, `EINPROGRESS`, `EALREADY`, `EISCONN`,
+/// `EINTR` (the attempt goes on; calling again waits for it), `ECONNREFUSED`,
+/// `ETIMEDOUT`, `ENETUNREACH`, `EHOSTUNREACH`, `ENOTCONN` after an earlier
+/// failure.
 ///
 /// # Safety
-/// The arguments are not looked at.
+/// `addr` is NULL or points to as many bytes as its family says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rconnect(
     socket: c_int,
     addr: *const sockaddr,
     addrlen: socklen_t,
 ) -> c_int {
-    Stub::rconnect.status()
+    let result = sockets::stream(socket).and_then(|stream| {
+        // SAFETY: the caller vouches for the address.
+        let addr = unsafe { address(addr) }?;
+        stream.connect(&addr)
+    });
+    respond("rconnect", result)
 }
 
-/// Ends one or both directions of a connection.
+/// Ends one or both directions of a connection and wakes threads that wait for
+/// it. Nothing happens without a connection.
 ///
-/// Not implemented yet: returns -1 with errno `ENOSYS`.
+/// Returns 0, or -1 with errno: `EBADF`, `EINVAL` for an unknown `how`.
 ///
 /// # Safety
-/// The arguments are not looked at.
+/// It takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rshutdown(socket: c_int, how: c_int) -> c_int {
-    Stub::rshutdown.status()
+    let result = sockets::stream(socket).and_then(|stream| {
+        let directions = match how {
+            libc::SHUT_RD => Directions::Read,
+            libc::SHUT_WR => Directions::Write,
+            libc::SHUT_RDWR => Directions::Both,
+            _ => return Err(Error::invalid("shut down an unknown direction")),
+        };
+        stream.shutdown(directions);
+        Ok(())
+    });
+    respond("rshutdown", result)
 }
 
-/// Closes a socket.
+/// Closes a socket. Threads that wait for it return with `EBADF`.
 ///
-/// Not implemented yet: returns -1 with errno `ENOSYS`.
+/// A blocking socket waits until what it sent has arrived, as long as `SO_LINGER`
+/// says or else for ten seconds; a non-blocking one ends in the background.
+///
+/// Returns 0, or -1 with errno `EBADF`.
 ///
 /// # Safety
-/// The arguments are not looked at.
+/// It takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rclose(socket: c_int) -> c_int {
-    Stub::rclose.status()
+    respond("rclose", sockets::close(socket))
 }
 
 /// Receives data.
 ///
-/// Not implemented yet: returns -1 with errno `ENOSYS`.
+/// Blocks until there is some, unless the socket or the call (`MSG_DONTWAIT`) is
+/// non-blocking; `MSG_PEEK` leaves the data, `MSG_WAITALL` waits for all of it.
+///
+/// Returns the number of bytes, 0 at the end of the stream, or -1 with errno:
+/// `EBADF`, `ENOTCONN`, `EAGAIN`, `EINTR`, and once `ECONNRESET`, `ETIMEDOUT` or
+/// `EIO` if the connection broke.
 ///
 /// # Safety
-/// The arguments are not looked at.
+/// `buf` may be written for `len` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rrecv(
     socket: c_int,
@@ -169,15 +327,17 @@ pub unsafe extern "C" fn rrecv(
     len: size_t,
     flags: c_int,
 ) -> ssize_t {
-    Stub::rrecv.length()
+    // SAFETY: the caller vouches for the buffer.
+    let result = unsafe { receive(socket, buf, len, flags) };
+    respond("rrecv", result)
 }
 
-/// Receives data and the sender's address.
-///
-/// Not implemented yet: returns -1 with errno `ENOSYS`.
+/// Receives data and the sender's address, as `rrecv` does. `src_addr` and
+/// `addrlen` may be NULL; they are left alone when there is no data.
 ///
 /// # Safety
-/// The arguments are not looked at.
+/// `buf` may be written for `len` bytes; `src_addr` is NULL or may be written for
+/// `*addrlen` bytes; `addrlen` is NULL or valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rrecvfrom(
     socket: c_int,
@@ -187,26 +347,53 @@ pub unsafe extern "C" fn rrecvfrom(
     src_addr: *mut sockaddr,
     addrlen: *mut socklen_t,
 ) -> ssize_t {
-    Stub::rrecvfrom.length()
+    // SAFETY: the caller vouches for the buffer.
+    let result = unsafe { receive(socket, buf, len, flags) };
+    if matches!(result, Ok(1..))
+        && !src_addr.is_null()
+        && !addrlen.is_null()
+        && let Ok(peer) = sockets::stream(socket).and_then(|stream| stream.peer_address())
+    {
+        // SAFETY: not null; the caller vouches for the rest.
+        unsafe { copy_address(&peer, src_addr, addrlen) };
+    }
+    respond("rrecvfrom", result)
 }
 
-/// Receives a message.
+/// Receives data into several buffers, as `rrecv` does. There is no control data
+/// and, on a stream, no address: `msg_namelen`, `msg_controllen` and `msg_flags`
+/// become 0.
 ///
-/// Not implemented yet: returns -1 with errno `ENOSYS`.
+/// `EINVAL` if `msg` is NULL.
 ///
 /// # Safety
-/// The arguments are not looked at.
+/// `msg` is NULL or valid, and so are its buffers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rrecvmsg(socket: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t {
-    Stub::rrecvmsg.length()
+    let result = place(msg, "receive a message").and_then(|mut msg| {
+        // SAFETY: not null; the caller vouches for the rest.
+        let msg = unsafe { msg.as_mut() };
+        // SAFETY: the caller vouches for the buffers.
+        let received = unsafe { receive_vectors(socket, msg.msg_iov, msg.msg_iovlen, flags) }?;
+        msg.msg_namelen = 0;
+        msg.msg_controllen = 0;
+        msg.msg_flags = 0;
+        Ok(received)
+    });
+    respond("rrecvmsg", result)
 }
 
 /// Sends data.
 ///
-/// Not implemented yet: returns -1 with errno `ENOSYS`.
+/// Blocks until all of it is taken, unless the socket or the call
+/// (`MSG_DONTWAIT`) is non-blocking. No call raises `SIGPIPE`.
+///
+/// Returns the number of bytes taken, or -1 with errno: `EBADF`, `ENOTCONN`,
+/// `EAGAIN`, `EINTR`, `EPIPE` after a shutdown, `ECONNRESET` after the peer ended
+/// the connection, once `ETIMEDOUT` or `EIO` if it broke.
 ///
 /// # Safety
-/// The arguments are not looked at.
+/// `buf` may be read for `len` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rsend(
     socket: c_int,
@@ -214,15 +401,15 @@ pub unsafe extern "C" fn rsend(
     len: size_t,
     flags: c_int,
 ) -> ssize_t {
-    Stub::rsend.length()
+    // SAFETY: the caller vouches for the buffer.
+    respond("rsend", unsafe { send(socket, buf, len, flags) })
 }
 
-/// Sends data to an address.
-///
-/// Not implemented yet: returns -1 with errno `ENOSYS`.
+/// Sends data, as `rsend` does. A stream has one destination only: `EISCONN` if
+/// `dest_addr` or `addrlen` is given.
 ///
 /// # Safety
-/// The arguments are not looked at.
+/// `buf` may be read for `len` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rsendto(
     socket: c_int,
@@ -232,62 +419,83 @@ pub unsafe extern "C" fn rsendto(
     dest_addr: *const sockaddr,
     addrlen: socklen_t,
 ) -> ssize_t {
-    Stub::rsendto.length()
+    let result = if dest_addr.is_null() && addrlen == 0 {
+        // SAFETY: the caller vouches for the buffer.
+        unsafe { send(socket, buf, len, flags) }
+    } else {
+        sockets::stream(socket).and(Err(Error::new(
+            libc::EISCONN,
+            "send to an address on a stream",
+        )))
+    };
+    respond("rsendto", result)
 }
 
-/// Sends a message.
-///
-/// Not implemented yet: returns -1 with errno `ENOSYS`.
+/// Sends data from several buffers, as `rsend` does. An address is ignored;
+/// `ENOTSUP` with control data, `EINVAL` if `msg` is NULL.
 ///
 /// # Safety
-/// The arguments are not looked at.
+/// `msg` is NULL or valid, and so are its buffers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rsendmsg(socket: c_int, msg: *const msghdr, flags: c_int) -> ssize_t {
-    Stub::rsendmsg.length()
+    let result = place(msg.cast_mut(), "send a message").and_then(|msg| {
+        // SAFETY: not null; the caller vouches for the rest.
+        let msg = unsafe { msg.as_ref() };
+        if !msg.msg_control.is_null() && msg.msg_controllen > 0 {
+            return Err(Error::new(libc::ENOTSUP, "send control data"));
+        }
+        // SAFETY: the caller vouches for the buffers.
+        unsafe { send_vectors(socket, msg.msg_iov, msg.msg_iovlen, flags) }
+    });
+    respond("rsendmsg", result)
 }
 
-/// Reads data.
-///
-/// Not implemented yet: returns -1 with errno `ENOSYS`.
+/// Reads data, as `rrecv` without flags does.
 ///
 /// # Safety
-/// The arguments are not looked at.
+/// `buf` may be written for `count` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rread(socket: c_int, buf: *mut c_void, count: size_t) -> ssize_t {
-    Stub::rread.length()
+    // SAFETY: the caller vouches for the buffer.
+    respond("rread", unsafe { receive(socket, buf, count, 0) })
 }
 
-/// Reads data into several buffers.
-///
-/// Not implemented yet: returns -1 with errno `ENOSYS`.
+/// Reads data into several buffers, as `rrecv` without flags does; `EINVAL` for a
+/// negative count.
 ///
 /// # Safety
-/// The arguments are not looked at.
+/// `iov` points to `iovcnt` valid buffers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rreadv(socket: c_int, iov: *const iovec, iovcnt: c_int) -> ssize_t {
-    Stub::rreadv.length()
+    let result = count_of(iovcnt).and_then(|count| {
+        // SAFETY: the caller vouches for the buffers.
+        unsafe { receive_vectors(socket, iov, count, 0) }
+    });
+    respond("rreadv", result)
 }
 
-/// Writes data.
-///
-/// Not implemented yet: returns -1 with errno `ENOSYS`.
+/// Writes data, as `rsend` without flags does.
 ///
 /// # Safety
-/// The arguments are not looked at.
+/// `buf` may be read for `count` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rwrite(socket: c_int, buf: *const c_void, count: size_t) -> ssize_t {
-    Stub::rwrite.length()
+    // SAFETY: the caller vouches for the buffer.
+    respond("rwrite", unsafe { send(socket, buf, count, 0) })
 }
 
-/// Writes data from several buffers.
-///
-/// Not implemented yet: returns -1 with errno `ENOSYS`.
+/// Writes data from several buffers, as `rsend` without flags does; `EINVAL` for
+/// a negative count.
 ///
 /// # Safety
-/// The arguments are not looked at.
+/// `iov` points to `iovcnt` valid buffers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rwritev(socket: c_int, iov: *const iovec, iovcnt: c_int) -> ssize_t {
-    Stub::rwritev.length()
+    let result = count_of(iovcnt).and_then(|count| {
+        // SAFETY: the caller vouches for the buffers.
+        unsafe { send_vectors(socket, iov, count, 0) }
+    });
+    respond("rwritev", result)
 }
 
 /// Waits for events on sockets over RDMA and ordinary descriptors.
@@ -318,42 +526,62 @@ pub unsafe extern "C" fn rselect(
     Stub::rselect.status()
 }
 
-/// Gets the remote address.
+/// Gets the remote address. As much as fits is written, and its length to
+/// `*addrlen`.
 ///
-/// Not implemented yet: returns -1 with errno `ENOSYS`.
+/// Returns 0, or -1 with errno: `EBADF`, `EINVAL` if a pointer is NULL, `ENOTCONN`.
 ///
 /// # Safety
-/// The arguments are not looked at.
+/// `addr` is NULL or may be written for `*addrlen` bytes; `addrlen` is NULL or valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgetpeername(
     socket: c_int,
     addr: *mut sockaddr,
     addrlen: *mut socklen_t,
 ) -> c_int {
-    Stub::rgetpeername.status()
+    let result = sockets::stream(socket).and_then(|stream| {
+        let found = stream.peer_address()?;
+        place(addr, "get an address")?;
+        place(addrlen, "get an address")?;
+        // SAFETY: not null; the caller vouches for the rest.
+        unsafe { copy_address(&found, addr, addrlen) };
+        Ok(())
+    });
+    respond("rgetpeername", result)
 }
 
-/// Gets the local address.
+/// Gets the local address. As much as fits is written, and its length to
+/// `*addrlen`.
 ///
-/// Not implemented yet: returns -1 with errno `ENOSYS`.
+/// Returns 0, or -1 with errno: `EBADF`, `EINVAL` if a pointer is NULL.
 ///
 /// # Safety
-/// The arguments are not looked at.
+/// `addr` is NULL or may be written for `*addrlen` bytes; `addrlen` is NULL or valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgetsockname(
     socket: c_int,
     addr: *mut sockaddr,
     addrlen: *mut socklen_t,
 ) -> c_int {
-    Stub::rgetsockname.status()
+    let result = sockets::stream(socket).and_then(|stream| {
+        let found = sockets::local_address(&stream);
+        place(addr, "get an address")?;
+        place(addrlen, "get an address")?;
+        // SAFETY: not null; the caller vouches for the rest.
+        unsafe { copy_address(&found, addr, addrlen) };
+        Ok(())
+    });
+    respond("rgetsockname", result)
 }
 
-/// Sets an option.
+/// Sets an option, of `SOL_SOCKET`, `IPPROTO_TCP`, `IPPROTO_IP`, `IPPROTO_IPV6` or
+/// `SOL_RDMA`; see rsocket(7). Sizes can be set until the socket connects.
 ///
-/// Not implemented yet: returns -1 with errno `ENOSYS`.
+/// Returns 0, or -1 with errno: `EBADF`, `ENOTSUP` for an unknown option,
+/// `EINVAL` for a wrong value, length or state, `EFAULT` if `optval` is NULL.
 ///
 /// # Safety
-/// The arguments are not looked at.
+/// `optval` may be read for `optlen` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rsetsockopt(
     socket: c_int,
@@ -362,15 +590,24 @@ pub unsafe extern "C" fn rsetsockopt(
     optval: *const c_void,
     optlen: socklen_t,
 ) -> c_int {
-    Stub::rsetsockopt.status()
+    let result = sockets::stream(socket).and_then(|stream| {
+        if optval.is_null() {
+            return Err(Error::new(libc::EFAULT, "set an option"));
+        }
+        // SAFETY: not null; the caller vouches for the length.
+        let value = unsafe { std::slice::from_raw_parts(optval.cast(), optlen as usize) };
+        option::set(&stream, level, optname, value)
+    });
+    respond("rsetsockopt", result)
 }
 
-/// Gets an option.
+/// Gets an option. As much as fits is written, and its length to `*optlen`.
 ///
-/// Not implemented yet: returns -1 with errno `ENOSYS`.
+/// Returns 0, or -1 with errno: `EBADF`, `ENOTSUP` for an unknown option,
+/// `EFAULT` if a pointer is NULL.
 ///
 /// # Safety
-/// The arguments are not looked at.
+/// `optlen` is NULL or valid; `optval` is NULL or may be written for `*optlen` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rgetsockopt(
     socket: c_int,
@@ -379,19 +616,29 @@ pub unsafe extern "C" fn rgetsockopt(
     optval: *mut c_void,
     optlen: *mut socklen_t,
 ) -> c_int {
-    Stub::rgetsockopt.status()
+    let result = sockets::stream(socket).and_then(|stream| {
+        if optval.is_null() || optlen.is_null() {
+            return Err(Error::new(libc::EFAULT, "get an option"));
+        }
+        let value = option::get(&stream, level, optname)?;
+        // SAFETY: not null; the caller vouches for the rest.
+        unsafe { copy_bytes(&value, optval.cast(), optlen) };
+        Ok(())
+    });
+    respond("rgetsockopt", result)
 }
 
-/// Gets or sets the flags of a socket. In C the third argument is optional:
+/// Gets or sets the flags of a socket: `F_GETFL`, `F_SETFL` (`O_NONBLOCK`),
+/// `F_GETFD`, `F_SETFD`. In C the third argument is optional:
 /// `int rfcntl(int socket, int cmd, ...)`.
 ///
-/// Not implemented yet: returns -1 with errno `ENOSYS`.
+/// Returns the flags or 0, or -1 with errno: `EBADF`, `ENOTSUP`.
 ///
 /// # Safety
-/// The arguments are not looked at.
+/// It takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rfcntl(socket: c_int, cmd: c_int, arg: c_long) -> c_int {
-    Stub::rfcntl.status()
+    respond("rfcntl", sockets::control(socket, cmd, arg))
 }
 
 /// Registers memory that the peer may write to with `riowrite`; returns its

@@ -1,0 +1,461 @@
+//! The queue pair of a stream connection with its completion queue and
+//! memory: creation, posting, polling. What is posted when is decided in
+//! [`super::connection`].
+
+use std::mem::MaybeUninit;
+use std::os::fd::RawFd;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::cm::id::Id;
+use crate::cm::qp;
+use crate::error::{Error, Result};
+use crate::verbs::bindings::{
+    IBV_QPT_RC, IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM,
+    ibv_ack_cq_events, ibv_comp_channel, ibv_cq, ibv_create_comp_channel, ibv_create_cq,
+    ibv_destroy_comp_channel, ibv_destroy_cq, ibv_get_cq_event, ibv_qp_init_attr, ibv_recv_wr,
+    ibv_send_wr, ibv_sge, ibv_wc,
+};
+use crate::verbs::{dispatch, failure};
+
+use super::flow::CONTROL_SLOTS;
+use super::memory::{Access, Region};
+use super::settings::{MAX_QUEUE, Settings};
+use super::wire::{BIG_ENDIAN, ConnData, MAPPING_LEN, Message, TARGET_LEN, TARGETS, Target};
+
+/// Work request identifier of every receive.
+pub const RECEIVE: u64 = u64::MAX;
+/// Completions taken at once.
+pub const BATCH: usize = 16;
+/// Least entries of a queue.
+const MIN_QUEUE: u16 = 16;
+/// Receives posted by one call.
+const RECEIVE_BATCH: usize = 32;
+
+/// A queue pair and all it needs.
+#[derive(Debug)]
+pub struct Endpoint {
+    id: Arc<Id>,
+    channel: *mut ibv_comp_channel,
+    cq: *mut ibv_cq,
+    events: AtomicU32,
+    /// Data on its way, then room for one control payload per control slot.
+    send: Option<Region>,
+    /// Received data, then the target list and the peer's mappings.
+    receive: Option<Region>,
+    send_length: usize,
+    receive_length: usize,
+    send_queue: u16,
+    receive_queue: u16,
+    inline: usize,
+    mappings: u16,
+}
+
+// SAFETY: verbs objects may be used from any thread; they are owned and die
+// with the endpoint.
+unsafe impl Send for Endpoint {}
+// SAFETY: as for `Send`; the members that change are atomic.
+unsafe impl Sync for Endpoint {}
+
+/// A write to the peer's memory.
+#[derive(Clone, Copy)]
+pub struct Write {
+    /// Where to; ignored without data.
+    pub target: Target,
+    /// What to tell the peer, if it is a message.
+    pub message: Option<Message>,
+    /// Identifier of the work request, [`ibv_wc::wr_id`] of its completion.
+    pub id: u64,
+    /// Its completion is to be reported.
+    pub signaled: bool,
+}
+
+impl Endpoint {
+    /// Makes the endpoint of an identifier that is bound to a device, ready to
+    /// connect or accept.
+    ///
+    /// # Errors
+    /// `ENOTSUP` on devices other than InfiniBand and RoCE, else what
+    /// libibverbs says.
+    pub fn new(id: &Arc<Id>, settings: &Settings) -> Result<Self> {
+        let device = id.require_device()?;
+        if device.transport() != crate::cm::device::Transport::InfiniBand {
+            return Err(Error::new(
+                libc::ENOTSUP,
+                "use sockets over RDMA on a device without immediate data",
+            ));
+        }
+        let most = u16::try_from(device.max_qp_wr())
+            .unwrap_or(MAX_QUEUE)
+            .clamp(MIN_QUEUE, MAX_QUEUE);
+        // SAFETY: the device keeps the context open.
+        let channel = unsafe { ibv_create_comp_channel(device.context()) };
+        if channel.is_null() {
+            return Err(Error::last_os("create a completion channel"));
+        }
+        let mut endpoint = Self {
+            id: Arc::clone(id),
+            channel,
+            cq: ptr::null_mut(),
+            events: AtomicU32::new(0),
+            send: None,
+            receive: None,
+            send_length: settings.send_buffer as usize,
+            receive_length: (settings.receive_buffer as usize).next_multiple_of(TARGET_LEN),
+            send_queue: settings.send_queue.clamp(MIN_QUEUE, most),
+            receive_queue: settings.receive_queue.clamp(MIN_QUEUE, most),
+            inline: usize::from(settings.inline),
+            mappings: settings.mappings,
+        };
+        endpoint.make_nonblocking()?;
+        // The peer's control messages take receives as well.
+        let receives = endpoint
+            .receive_queue
+            .saturating_add(CONTROL_SLOTS)
+            .min(most);
+        let entries = i32::from(endpoint.send_queue).saturating_add(i32::from(receives));
+        // SAFETY: context and channel are alive; vector 0 always exists.
+        endpoint.cq =
+            unsafe { ibv_create_cq(device.context(), entries, ptr::null_mut(), channel, 0) };
+        if endpoint.cq.is_null() {
+            return Err(Error::last_os("create a completion queue"));
+        }
+        let pd = device.pd()?;
+        let control = usize::from(CONTROL_SLOTS) * MAPPING_LEN;
+        let lists = TARGETS as usize * TARGET_LEN + usize::from(settings.mappings) * MAPPING_LEN;
+        // SAFETY: the device, which the identifier keeps, keeps its domain.
+        endpoint.send =
+            Some(unsafe { Region::new(pd, endpoint.send_length + control, Access::Local) }?);
+        // SAFETY: as above.
+        endpoint.receive =
+            Some(unsafe { Region::new(pd, endpoint.receive_length + lists, Access::RemoteWrite) }?);
+        endpoint.create_qp(receives)?;
+        endpoint.post_receives(usize::from(receives))?;
+        Ok(endpoint)
+    }
+
+    fn make_nonblocking(&self) -> Result<()> {
+        // SAFETY: a descriptor of ours, no pointers.
+        let status = unsafe {
+            let fd = self.notification_fd();
+            let flags = libc::fcntl(fd, libc::F_GETFL);
+            libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK)
+        };
+        if status < 0 {
+            return Err(Error::last_os("make a completion channel non-blocking"));
+        }
+        Ok(())
+    }
+
+    fn create_qp(&mut self, receives: u16) -> Result<()> {
+        // Devices differ in what they can send inline; none at all always
+        // works.
+        for inline in [self.inline, 0] {
+            // SAFETY: plain numbers and pointers, for which zero is valid.
+            let mut attr: ibv_qp_init_attr = unsafe { MaybeUninit::zeroed().assume_init() };
+            attr.send_cq = self.cq;
+            attr.recv_cq = self.cq;
+            attr.qp_type = IBV_QPT_RC;
+            attr.cap.max_send_wr = self.send_queue.into();
+            attr.cap.max_recv_wr = receives.into();
+            attr.cap.max_send_sge = 2;
+            attr.cap.max_recv_sge = 1;
+            attr.cap.max_inline_data = u32::try_from(inline).unwrap_or(0);
+            // SAFETY: the attributes name our living completion queue.
+            match unsafe { qp::create(&self.id, ptr::null_mut(), &mut attr) } {
+                Ok(()) => {
+                    self.inline = attr.cap.max_inline_data as usize;
+                    return Ok(());
+                }
+                Err(error) if inline == 0 => return Err(error),
+                Err(error) => log::info!("{}: {inline} bytes inline: {error}", self.id),
+            }
+        }
+        Ok(())
+    }
+
+    /// The identifier.
+    pub fn id(&self) -> &Arc<Id> {
+        &self.id
+    }
+
+    /// Descriptor that becomes readable when completions arrive after
+    /// [`Endpoint::arm`].
+    pub fn notification_fd(&self) -> RawFd {
+        // SAFETY: the channel lives as long as the endpoint.
+        unsafe { (*self.channel).fd }
+    }
+
+    /// Bytes of the send buffer.
+    pub fn send_length(&self) -> usize {
+        self.send_length
+    }
+
+    /// Bytes of the receive buffer.
+    pub fn receive_length(&self) -> usize {
+        self.receive_length
+    }
+
+    /// Entries of the send queue.
+    pub fn send_queue(&self) -> u16 {
+        self.send_queue
+    }
+
+    /// Data messages that fit at once.
+    pub fn receive_queue(&self) -> u16 {
+        self.receive_queue
+    }
+
+    /// Most bytes of an inline write.
+    pub fn inline(&self) -> usize {
+        self.inline
+    }
+
+    /// Mappings that the peer may expose.
+    pub fn mappings(&self) -> u16 {
+        self.mappings
+    }
+
+    /// What to tell the peer of this endpoint.
+    pub fn conn_data(&self) -> ConnData {
+        let at = |offset, length| {
+            self.receive
+                .as_ref()
+                .map_or(Target::default(), |region| Target {
+                    addr: region.address(offset),
+                    key: region.remote_key(),
+                    length,
+                })
+        };
+        ConnData {
+            big_endian: BIG_ENDIAN,
+            counts_mappings: true,
+            credits: self.receive_queue,
+            mappings: self.mappings,
+            target_list: at(self.receive_length, TARGETS),
+            buffer: at(0, (self.receive_length / 2) as u32),
+        }
+    }
+
+    /// Where in this side's memory the byte at `offset` of the receive buffer
+    /// is, for the peer.
+    pub fn receive_target(&self, offset: usize, length: usize) -> Target {
+        self.receive
+            .as_ref()
+            .map_or(Target::default(), |region| Target {
+                addr: region.address(offset),
+                key: region.remote_key(),
+                length: u32::try_from(length).unwrap_or(0),
+            })
+    }
+
+    /// The entry of this side's target list that the peer wrote.
+    pub fn read_target(&self, entry: usize) -> Target {
+        let offset = self.receive_length + (entry % TARGETS as usize) * TARGET_LEN;
+        self.receive.as_ref().map_or(Target::default(), |region| {
+            Target::decode(&region.read(offset))
+        })
+    }
+
+    /// `length` received bytes at `offset` of the receive buffer; `None` if
+    /// they do not lie in it.
+    pub fn received(&self, offset: usize, length: usize) -> Option<*const u8> {
+        let inside = offset.checked_add(length)? <= self.receive_length;
+        let pointer = self.receive.as_ref()?.pointer(offset, length)?;
+        inside.then_some(pointer.cast_const())
+    }
+
+    /// Room for `length` bytes at `offset` of the send buffer; `None` if they
+    /// do not lie in it.
+    pub fn outgoing(&self, offset: usize, length: usize) -> Option<*mut u8> {
+        let inside = offset.checked_add(length)? <= self.send_length;
+        let pointer = self.send.as_ref()?.pointer(offset, length)?;
+        inside.then_some(pointer)
+    }
+
+    /// Writes `length` bytes at `offset` of the send buffer, which may wrap.
+    ///
+    /// # Errors
+    /// What libibverbs says.
+    pub fn post_buffered(&self, write: &Write, offset: usize, length: usize) -> Result<()> {
+        let first = length.min(self.send_length.saturating_sub(offset));
+        let mut parts = [
+            self.part(offset, first),
+            self.part(0, length.saturating_sub(first)),
+        ];
+        let count = if first < length { 2 } else { 1 };
+        self.post(write, parts.get_mut(..count).unwrap_or_default(), 0)
+    }
+
+    fn part(&self, offset: usize, length: usize) -> ibv_sge {
+        let (addr, lkey) = self.send.as_ref().map_or((0, 0), |region| {
+            (region.address(offset), region.local_key())
+        });
+        ibv_sge {
+            addr,
+            length: length as u32,
+            lkey,
+        }
+    }
+
+    /// Writes `length` bytes at `data`, at most [`Endpoint::inline`].
+    ///
+    /// # Errors
+    /// What libibverbs says.
+    ///
+    /// # Safety
+    /// `data` is readable for `length` bytes.
+    pub unsafe fn post_inline(&self, write: &Write, data: *const u8, length: usize) -> Result<()> {
+        let mut parts = [ibv_sge {
+            addr: data as u64,
+            length: length as u32,
+            lkey: 0,
+        }];
+        self.post(write, &mut parts, IBV_SEND_INLINE)
+    }
+
+    /// Writes a few bytes of the library's own; `slot` numbers the room they
+    /// are kept in if they cannot be sent inline.
+    ///
+    /// # Errors
+    /// What libibverbs says.
+    pub fn post_bytes(&self, write: &Write, bytes: &[u8], slot: usize) -> Result<()> {
+        if bytes.len() <= self.inline {
+            // SAFETY: a slice is readable.
+            return unsafe { self.post_inline(write, bytes.as_ptr(), bytes.len()) };
+        }
+        let slot = slot % usize::from(CONTROL_SLOTS);
+        let offset = self.send_length + slot * MAPPING_LEN;
+        if let Some(region) = &self.send {
+            region.write(offset, bytes);
+        }
+        self.post(write, &mut [self.part(offset, bytes.len())], 0)
+    }
+
+    /// Writes nothing but the message.
+    ///
+    /// # Errors
+    /// What libibverbs says.
+    pub fn post_empty(&self, write: &Write) -> Result<()> {
+        self.post(write, &mut [], 0)
+    }
+
+    fn post(&self, write: &Write, parts: &mut [ibv_sge], flags: u32) -> Result<()> {
+        // SAFETY: plain numbers and pointers, for which zero is valid.
+        let mut wr: ibv_send_wr = unsafe { MaybeUninit::zeroed().assume_init() };
+        wr.wr_id = write.id;
+        wr.sg_list = parts.as_mut_ptr();
+        wr.num_sge = parts.len() as i32;
+        wr.send_flags = flags | if write.signaled { IBV_SEND_SIGNALED } else { 0 };
+        wr.opcode = IBV_WR_RDMA_WRITE;
+        if let Some(message) = write.message {
+            wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+            wr.__bindgen_anon_1.imm_data = message.encode().to_be();
+        }
+        if !parts.is_empty() {
+            wr.wr.rdma.remote_addr = write.target.addr;
+            wr.wr.rdma.rkey = write.target.key;
+        }
+        let mut bad = ptr::null_mut();
+        // SAFETY: the queue pair lives as long as the endpoint; the request
+        // and its parts live until the call ends.
+        let status = unsafe { dispatch::post_send(self.id.qp(), &mut wr, &mut bad) };
+        if status != 0 {
+            return Err(failure(status, "post a send"));
+        }
+        Ok(())
+    }
+
+    /// Posts `count` receives.
+    ///
+    /// # Errors
+    /// What libibverbs says.
+    pub fn post_receives(&self, count: usize) -> Result<()> {
+        let mut left = count;
+        while left > 0 {
+            let batch = left.min(RECEIVE_BATCH);
+            let blank = ibv_recv_wr {
+                wr_id: RECEIVE,
+                next: ptr::null_mut(),
+                sg_list: ptr::null_mut(),
+                num_sge: 0,
+            };
+            let mut requests = [blank; RECEIVE_BATCH];
+            let mut next = ptr::null_mut();
+            for request in requests.iter_mut().take(batch).rev() {
+                request.next = next;
+                next = request;
+            }
+            let mut bad = ptr::null_mut();
+            // SAFETY: the queue pair lives as long as the endpoint, the list
+            // until the call ends.
+            let status = unsafe { dispatch::post_recv(self.id.qp(), next, &mut bad) };
+            if status != 0 {
+                return Err(failure(status, "post a receive"));
+            }
+            left = left.saturating_sub(batch);
+        }
+        Ok(())
+    }
+
+    /// Takes completions into `batch` and returns how many.
+    ///
+    /// # Errors
+    /// `EIO` if the device cannot say.
+    pub fn poll(&self, batch: &mut [MaybeUninit<ibv_wc>; BATCH]) -> Result<usize> {
+        // SAFETY: the queue lives as long as the endpoint, and the batch has
+        // room for that many.
+        let count = unsafe { dispatch::poll_cq(self.cq, BATCH as i32, batch.as_mut_ptr().cast()) };
+        usize::try_from(count).map_err(|_| Error::new(libc::EIO, "poll a completion queue"))
+    }
+
+    /// Asks for a notification of the next completion.
+    ///
+    /// # Errors
+    /// What libibverbs says.
+    pub fn arm(&self) -> Result<()> {
+        // SAFETY: the queue lives as long as the endpoint.
+        let status = unsafe { dispatch::req_notify_cq(self.cq, false) };
+        if status != 0 {
+            return Err(failure(status, "arm a completion queue"));
+        }
+        Ok(())
+    }
+
+    /// Takes a notification; returns whether there was one.
+    pub fn take_notification(&self) -> bool {
+        let mut cq = ptr::null_mut();
+        let mut context = ptr::null_mut();
+        // SAFETY: the channel lives as long as the endpoint and does not
+        // block.
+        let status = unsafe { ibv_get_cq_event(self.channel, &mut cq, &mut context) };
+        if status == 0 {
+            self.events.fetch_add(1, Ordering::Relaxed);
+        }
+        status == 0
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        qp::destroy(&self.id);
+        if !self.cq.is_null() {
+            // SAFETY: created in `new`; the queue pair is gone, and all
+            // notifications are acknowledged before.
+            let status = unsafe {
+                ibv_ack_cq_events(self.cq, *self.events.get_mut());
+                ibv_destroy_cq(self.cq)
+            };
+            if status != 0 {
+                log::warn!(
+                    "{}: {}",
+                    self.id,
+                    failure(status, "destroy a completion queue")
+                );
+            }
+        }
+        // SAFETY: created in `new`, and its queue is gone.
+        unsafe { ibv_destroy_comp_channel(self.channel) };
+    }
+}

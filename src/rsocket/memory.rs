@@ -1,0 +1,143 @@
+//! Registered memory: whole pages of this process that a device may read or
+//! write. Who may use which part of it, and when, is not decided here.
+
+use std::ptr::{self, NonNull};
+
+use crate::error::{Error, Result};
+use crate::verbs::bindings::{
+    IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE, ibv_dereg_mr, ibv_mr, ibv_pd, ibv_reg_mr,
+};
+
+/// What a device may do with a region besides reading it for sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Nothing.
+    Local,
+    /// The peer may write to it.
+    RemoteWrite,
+}
+
+/// Zeroed, page-aligned, registered memory. The device may write to it at any
+/// time, so it is reached by copies through raw pointers only.
+#[derive(Debug)]
+pub struct Region {
+    base: NonNull<u8>,
+    length: usize,
+    mr: NonNull<ibv_mr>,
+}
+
+// SAFETY: the memory is owned; it is only accessed by copies, and those who
+// copy agree among themselves under the connection's lock.
+unsafe impl Send for Region {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Region {}
+
+const STEP: &str = "register memory";
+
+impl Region {
+    /// Allocates and registers `length` bytes, rounded up to whole pages.
+    ///
+    /// # Errors
+    /// `ENOMEM`, and what libibverbs says.
+    ///
+    /// # Safety
+    /// `pd` is a living protection domain that outlives the region.
+    pub unsafe fn new(pd: *mut ibv_pd, length: usize, access: Access) -> Result<Self> {
+        // SAFETY: sysconf is always sound to call.
+        let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
+        let length = length
+            .checked_next_multiple_of(page)
+            .ok_or(Error::new(libc::ENOMEM, STEP))?;
+        // SAFETY: a new anonymous mapping touches no existing memory.
+        let base = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                length,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(Error::last_os("allocate memory"));
+        }
+        let flags = match access {
+            Access::Local => IBV_ACCESS_LOCAL_WRITE,
+            Access::RemoteWrite => IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
+        };
+        // SAFETY: the mapping is of that length; the caller vouches for the
+        // protection domain.
+        let mr = unsafe { ibv_reg_mr(pd, base, length, flags as i32) };
+        match (NonNull::new(base.cast()), NonNull::new(mr)) {
+            (Some(base), Some(mr)) => Ok(Self { base, length, mr }),
+            _ => {
+                let error = Error::last_os(STEP);
+                // SAFETY: mapped above and known to nobody.
+                unsafe { libc::munmap(base, length) };
+                Err(error)
+            }
+        }
+    }
+
+    /// Address of the byte at `offset`.
+    pub fn address(&self, offset: usize) -> u64 {
+        (self.base.as_ptr() as u64).wrapping_add(offset as u64)
+    }
+
+    /// Local key.
+    pub fn local_key(&self) -> u32 {
+        // SAFETY: registered until drop.
+        unsafe { self.mr.as_ref().lkey }
+    }
+
+    /// Remote key.
+    pub fn remote_key(&self) -> u32 {
+        // SAFETY: registered until drop.
+        unsafe { self.mr.as_ref().rkey }
+    }
+
+    /// Pointer to `length` bytes at `offset`, or `None` if they do not lie in
+    /// the region.
+    pub fn pointer(&self, offset: usize, length: usize) -> Option<*mut u8> {
+        let end = offset.checked_add(length)?;
+        // SAFETY: within the mapping, as checked.
+        (end <= self.length).then(|| unsafe { self.base.as_ptr().add(offset) })
+    }
+
+    /// Copies `N` bytes at `offset` out; zeroes if they do not lie in the
+    /// region.
+    pub fn read<const N: usize>(&self, offset: usize) -> [u8; N] {
+        match self.pointer(offset, N) {
+            // SAFETY: N readable bytes. A peer that writes them meanwhile
+            // spoils only what it tells us.
+            Some(pointer) => unsafe { pointer.cast::<[u8; N]>().read_volatile() },
+            None => [0; N],
+        }
+    }
+
+    /// Copies `bytes` in at `offset`; nothing if they do not fit.
+    pub fn write(&self, offset: usize, bytes: &[u8]) {
+        if let Some(pointer) = self.pointer(offset, bytes.len()) {
+            // SAFETY: that many bytes of the region, which `bytes` cannot
+            // overlap, as nobody holds references into it.
+            unsafe { pointer.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: registered in `new`; its users are gone.
+        let status = unsafe { ibv_dereg_mr(self.mr.as_ptr()) };
+        if status != 0 {
+            log::warn!(
+                "memory stays registered: {}",
+                crate::verbs::failure(status, STEP)
+            );
+            return;
+        }
+        // SAFETY: mapped in `new`, and no device knows it any more.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.length) };
+    }
+}

@@ -1,0 +1,30 @@
+//! Sockets over RDMA (rsocket(7)), wire-compatible with the original.
+//!
+//! | module | what it is responsible for |
+//! |---|---|
+//! | [`sockets`], [`table`] | which descriptors are sockets |
+//! | [`stream`] | stream sockets: their life from creation to close, waiting |
+//! | [`connection`] | an established stream: data and control messages |
+//! | [`endpoint`] | queue pair, completion queue and memory of a connection |
+//! | [`flow`] | credits, buffer halves and send space, without any device |
+//! | [`wire`] | formats of private data, messages and list entries |
+//! | [`service`] | the thread that accepts, completes and ends connections |
+//! | [`wait`] | sleeping and waking |
+//! | [`option`], [`settings`] | options, defaults, configuration files |
+//! | [`memory`], [`vectors`] | registered memory; the program's buffers |
+//!
+//! Functions here return [`crate::Result`]; none touches `errno`.
+
+pub mod connection;
+pub mod endpoint;
+pub mod flow;
+pub mod memory;
+pub mod option;
+pub mod service;
+pub mod settings;
+pub mod sockets;
+pub mod stream;
+pub mod table;
+pub mod vectors;
+pub mod wait;
+pub mod wire;

@@ -1,0 +1,206 @@
+//! The service thread: handles what the connection manager reports of sockets
+//! while their programs do other things, and ends connections that a
+//! non-blocking close left behind.
+//!
+//! One thread per process, started when first needed, with all signals
+//! blocked. It knows sockets weakly and never keeps one from being freed.
+
+use std::collections::HashMap;
+use std::os::fd::RawFd;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+use once_cell::sync::OnceCell;
+
+use crate::error::{Error, Result};
+
+use super::stream::Stream;
+use super::wait::{Wake, lock};
+
+static SERVICE: OnceCell<Service> = OnceCell::new();
+
+/// Tag of the descriptor by which the thread is woken.
+const WAKE: u64 = u64::MAX;
+/// Bit of the tag of a completion channel.
+const COMPLETIONS: u64 = 1 << 32;
+/// Events taken at once.
+const BATCH: usize = 64;
+
+struct Service {
+    epoll: RawFd,
+    wake: Wake,
+    watched: Mutex<HashMap<RawFd, Weak<Stream>>>,
+    lingering: Mutex<Vec<(Arc<Stream>, Instant)>>,
+}
+
+fn service() -> Result<&'static Service> {
+    SERVICE.get_or_try_init(|| {
+        // SAFETY: takes no pointers.
+        let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+        if epoll < 0 {
+            return Err(Error::last_os("start the service thread"));
+        }
+        let service = Service {
+            epoll,
+            wake: Wake::new()?,
+            watched: Mutex::new(HashMap::new()),
+            lingering: Mutex::new(Vec::new()),
+        };
+        service.add(std::os::fd::AsRawFd::as_raw_fd(&service.wake), WAKE)?;
+        spawn()?;
+        Ok(service)
+    })
+}
+
+/// Starts the thread with all signals blocked, which it inherits.
+fn spawn() -> Result<()> {
+    // SAFETY: both sets are valid for the calls, which touch nothing else.
+    let before = unsafe {
+        let mut all = std::mem::zeroed();
+        let mut before = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+        before
+    };
+    let spawned = std::thread::Builder::new()
+        .name("rsocket".to_owned())
+        .spawn(|| SERVICE.wait().run());
+    // SAFETY: as above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
+    spawned
+        .map(drop)
+        .map_err(|error| Error::from_io(&error, "start the service thread"))
+}
+
+/// Handles the connection manager's events of `stream` from now on.
+///
+/// # Errors
+/// What `epoll_ctl(2)` or the start of the thread says.
+pub fn watch(stream: &Arc<Stream>) -> Result<()> {
+    let service = service()?;
+    let fd = stream.descriptor();
+    lock(&service.watched).insert(fd, Arc::downgrade(stream));
+    service.add(fd, fd as u32 as u64)
+}
+
+/// Undoes [`watch`], before the descriptor is closed.
+pub fn forget(stream: &Stream) {
+    if let Some(service) = SERVICE.get() {
+        let fd = stream.descriptor();
+        let mut watched = lock(&service.watched);
+        // The number may belong to a newer socket already.
+        let mine = |entry: &Weak<Stream>| std::ptr::eq(entry.as_ptr(), stream);
+        if watched.get(&fd).is_some_and(mine) {
+            watched.remove(&fd);
+            service.remove(fd);
+        }
+    }
+}
+
+/// Keeps a closed socket until its connection has ended or `deadline`.
+pub fn linger(stream: Arc<Stream>, deadline: Instant) {
+    let Ok(service) = service() else {
+        return;
+    };
+    let Some(fd) = stream.notification_fd() else {
+        return;
+    };
+    let tag = u64::from(fd.cast_unsigned()) | COMPLETIONS;
+    if service.add(fd, tag).is_ok() {
+        lock(&service.lingering).push((stream, deadline));
+        service.wake.signal();
+    }
+}
+
+impl Service {
+    fn add(&self, fd: RawFd, tag: u64) -> Result<()> {
+        let mut event = libc::epoll_event {
+            events: libc::EPOLLIN as u32,
+            u64: tag,
+        };
+        // SAFETY: the event lives until the call ends.
+        let status = unsafe { libc::epoll_ctl(self.epoll, libc::EPOLL_CTL_ADD, fd, &mut event) };
+        let error = Error::last_os("watch a socket");
+        if status != 0 && error.errno() != libc::EEXIST {
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    fn remove(&self, fd: RawFd) {
+        // SAFETY: deleting needs no event.
+        unsafe { libc::epoll_ctl(self.epoll, libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut()) };
+    }
+
+    fn run(&self) {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; BATCH];
+        loop {
+            let timeout = self.timeout();
+            // SAFETY: room for that many events.
+            let count =
+                unsafe { libc::epoll_wait(self.epoll, events.as_mut_ptr(), BATCH as i32, timeout) };
+            for event in events.iter().take(usize::try_from(count).unwrap_or(0)) {
+                self.handle(event.u64);
+            }
+            self.end_lingering();
+        }
+    }
+
+    /// Milliseconds to the next deadline, rounded up; -1 without one.
+    fn timeout(&self) -> i32 {
+        let next = lock(&self.lingering)
+            .iter()
+            .map(|(_, deadline)| *deadline)
+            .min();
+        next.map_or(-1, |deadline| {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let left = left.saturating_add(Duration::from_micros(999));
+            i32::try_from(left.as_millis()).unwrap_or(i32::MAX)
+        })
+    }
+
+    fn handle(&self, tag: u64) {
+        if tag == WAKE {
+            self.wake.clear();
+            return;
+        }
+        if tag & COMPLETIONS != 0 {
+            return;
+        }
+        let fd = tag as u32 as RawFd;
+        let stream = lock(&self.watched).get(&fd).and_then(Weak::upgrade);
+        match stream {
+            Some(stream) => {
+                if !stream.handle_events() {
+                    forget(&stream);
+                }
+            }
+            None => self.remove(fd),
+        }
+    }
+
+    fn end_lingering(&self) {
+        let mut ended = Vec::new();
+        {
+            let mut lingering = lock(&self.lingering);
+            if lingering.is_empty() {
+                return;
+            }
+            let now = Instant::now();
+            let mut place = 0;
+            while let Some((stream, deadline)) = lingering.get(place) {
+                if stream.has_ended() || *deadline <= now {
+                    ended.push(lingering.swap_remove(place));
+                } else {
+                    place += 1;
+                }
+            }
+        }
+        // Freeing a socket enters the kernel, so it happens without the lock.
+        for (stream, _) in &ended {
+            if let Some(fd) = stream.notification_fd() {
+                self.remove(fd);
+            }
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! What can be chosen for a socket before it connects, and the defaults that
+//! the administrator may put into files (rsocket(7)).
+
+use std::fs;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use super::wire::round_mappings;
+
+const FOLDER: &str = "/etc/rdma/rsocket";
+
+/// Largest number of entries of a queue.
+pub const MAX_QUEUE: u16 = 65534;
+/// Smallest size of a buffer in bytes.
+const MIN_BUFFER: u32 = 4096;
+/// Largest size of a buffer, so that sums of two stay in 32 bits.
+const MAX_BUFFER: u32 = 1 << 30;
+
+/// Sizes of a socket's buffers and queues.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Bytes of the send buffer, as `SO_SNDBUF` reports them.
+    pub send_buffer: u32,
+    /// Bytes of the receive buffer, as `SO_RCVBUF` reports them.
+    pub receive_buffer: u32,
+    /// Entries of the send queue.
+    pub send_queue: u16,
+    /// Entries of the receive queue.
+    pub receive_queue: u16,
+    /// Bytes that are sent inline.
+    pub inline: u16,
+    /// Mappings that the peer may expose.
+    pub mappings: u16,
+}
+
+/// The administrator's defaults.
+#[derive(Debug)]
+pub struct Defaults {
+    /// For each socket.
+    pub settings: Settings,
+    /// How long to look for completions before sleeping.
+    pub polling_time: Duration,
+}
+
+impl Defaults {
+    /// Read from files when first asked for.
+    pub fn get() -> &'static Self {
+        static DEFAULTS: OnceLock<Defaults> = OnceLock::new();
+        DEFAULTS.get_or_init(|| Self::read(Path::new(FOLDER)))
+    }
+
+    fn read(folder: &Path) -> Self {
+        let number = |name: &str, default: u32| {
+            fs::read_to_string(folder.join(name))
+                .ok()
+                .and_then(|text| text.split_whitespace().next()?.parse::<i64>().ok())
+                .map_or(default, |value| {
+                    u32::try_from(value.max(0)).unwrap_or(u32::MAX)
+                })
+        };
+        let short = |name, default| u16::try_from(number(name, default)).unwrap_or(MAX_QUEUE);
+        Self {
+            settings: Settings {
+                send_buffer: number("wmem_default", 1 << 17).clamp(MIN_BUFFER, MAX_BUFFER),
+                receive_buffer: number("mem_default", 1 << 17).clamp(MIN_BUFFER, MAX_BUFFER),
+                send_queue: short("sqsize_default", 384).min(MAX_QUEUE),
+                receive_queue: short("rqsize_default", 384).min(MAX_QUEUE),
+                inline: short("inline_default", 64),
+                mappings: round_mappings(short("iomap_size", 0)),
+            },
+            polling_time: Duration::from_micros(number("polling_time", 10).into()),
+        }
+    }
+}
+
+/// What `SO_SNDBUF` and `SO_RCVBUF` make of a value: twice as much, as on
+/// Linux, but no less than the least that works.
+pub fn buffer_from_option(value: i32) -> u32 {
+    let value = u32::try_from(value.max(0)).unwrap_or(0);
+    value.saturating_mul(2).clamp(MIN_BUFFER, MAX_BUFFER)
+}
+
+/// What an option makes of a number of queue entries or bytes.
+pub fn short_from_option(value: i32) -> u16 {
+    u16::try_from(value.clamp(0, i32::from(MAX_QUEUE))).unwrap_or(MAX_QUEUE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_those_of_the_manual() {
+        let defaults = Defaults::read(Path::new("/nonexistent"));
+        assert_eq!(defaults.settings.send_buffer, 131072);
+        assert_eq!(defaults.settings.receive_buffer, 131072);
+        assert_eq!(defaults.settings.send_queue, 384);
+        assert_eq!(defaults.settings.inline, 64);
+        assert_eq!(defaults.settings.mappings, 0);
+        assert_eq!(defaults.polling_time, Duration::from_micros(10));
+    }
+
+    #[test]
+    fn buffers_double_within_limits() {
+        assert_eq!(buffer_from_option(100), 4096);
+        assert_eq!(buffer_from_option(65536), 131072);
+        assert_eq!(buffer_from_option(-1), 4096);
+        assert_eq!(buffer_from_option(i32::MAX), MAX_BUFFER);
+    }
+}

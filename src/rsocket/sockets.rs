@@ -1,0 +1,118 @@
+//! The sockets of this process by their descriptors: creation, look-up,
+//! flags and close.
+
+use std::ffi::{c_int, c_long};
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use crate::abi::AF_IB;
+use crate::error::{Error, Result};
+use crate::kernel::addr::SockAddr;
+
+use super::stream::Stream;
+use super::table::Table;
+
+static SOCKETS: Table<Stream> = Table::new();
+
+/// The stream socket of a descriptor.
+///
+/// # Errors
+/// `EBADF` if it is none.
+pub fn stream(fd: c_int) -> Result<Arc<Stream>> {
+    find(fd).ok_or(Error::new(libc::EBADF, "use what is no socket over RDMA"))
+}
+
+/// The socket of a descriptor, if it is one.
+pub fn find(fd: c_int) -> Option<Arc<Stream>> {
+    SOCKETS.get(fd)
+}
+
+/// Makes a socket known under its descriptor, which is returned.
+///
+/// # Errors
+/// `EMFILE` if the number is too large.
+pub fn register(stream: Arc<Stream>) -> Result<c_int> {
+    let fd = stream.descriptor();
+    SOCKETS.insert(fd, stream)?;
+    Ok(fd)
+}
+
+/// Creates a socket and returns its descriptor.
+///
+/// # Errors
+/// `ENOTSUP` for an unknown combination, `ENODEV` without an RDMA device.
+pub fn create(domain: c_int, kind: c_int, protocol: c_int) -> Result<c_int> {
+    let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    let known_domain = matches!(domain, libc::AF_INET | libc::AF_INET6 | AF_IB);
+    let known_protocol = matches!(protocol, 0 | libc::IPPROTO_TCP);
+    if !known_domain || !known_protocol || kind & !flags != libc::SOCK_STREAM {
+        return Err(Error::new(libc::ENOTSUP, "create a socket of that kind"));
+    }
+    let stream = Stream::new(domain)?;
+    stream.set_nonblocking(kind & libc::SOCK_NONBLOCK != 0);
+    let fd = register(stream)?;
+    set_close_on_exec(fd, kind & libc::SOCK_CLOEXEC != 0)?;
+    Ok(fd)
+}
+
+/// Closes a socket; see [`Stream::close`].
+///
+/// # Errors
+/// `EBADF` if it is none.
+pub fn close(fd: c_int) -> Result<()> {
+    let stream = SOCKETS
+        .remove(fd)
+        .ok_or(Error::new(libc::EBADF, "close what is no socket over RDMA"))?;
+    stream.close();
+    Ok(())
+}
+
+/// `fcntl(2)` of a socket: its flags.
+///
+/// # Errors
+/// `EBADF`, `ENOTSUP` for any other command.
+pub fn control(fd: c_int, command: c_int, argument: c_long) -> Result<c_int> {
+    let stream = stream(fd)?;
+    // The kernel's flags are integers as well.
+    let flags = argument as c_int;
+    match command {
+        libc::F_GETFL => {
+            let nonblocking = stream.is_nonblocking();
+            Ok(libc::O_RDWR | if nonblocking { libc::O_NONBLOCK } else { 0 })
+        }
+        libc::F_SETFL => {
+            stream.set_nonblocking(flags & libc::O_NONBLOCK != 0);
+            Ok(0)
+        }
+        libc::F_GETFD => {
+            // SAFETY: no pointers.
+            let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
+            if flags < 0 {
+                return Err(Error::last_os("get the flags of a descriptor"));
+            }
+            Ok(flags)
+        }
+        libc::F_SETFD => set_close_on_exec(fd, flags & libc::FD_CLOEXEC != 0).map(|()| 0),
+        _ => Err(Error::new(libc::ENOTSUP, "control a socket over RDMA")),
+    }
+}
+
+fn set_close_on_exec(fd: c_int, close: bool) -> Result<()> {
+    let flags = if close { libc::FD_CLOEXEC } else { 0 };
+    // SAFETY: no pointers.
+    if unsafe { libc::fcntl(fd, libc::F_SETFD, flags) } < 0 {
+        return Err(Error::last_os("set the flags of a descriptor"));
+    }
+    Ok(())
+}
+
+/// The local address of a socket; unbound, the wildcard of its family.
+pub fn local_address(stream: &Stream) -> SockAddr {
+    stream
+        .local_address()
+        .unwrap_or_else(|| match stream.domain() {
+            libc::AF_INET => SockAddr::v4(Ipv4Addr::UNSPECIFIED, 0),
+            AF_IB => SockAddr::ib(0, 0, [0; 16], 0, 0),
+            _ => SockAddr::v6(Ipv6Addr::UNSPECIFIED, 0, 0),
+        })
+}

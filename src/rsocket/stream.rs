@@ -1,0 +1,985 @@
+//! Stream sockets: creation, binding, listening, accepting, connecting,
+//! sending and receiving with waiting, shutdown and close.
+//!
+//! A socket goes through the phases of [`Phase`]; once connected, data is the
+//! business of its [`Connection`]. The descriptor of a socket is that of its
+//! event channel, which the service thread reads, but for a thread that
+//! connects and waits, which reads it itself.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use crate::abi::*;
+use crate::cm::connect::{self, Param, Reason};
+use crate::cm::id::Id;
+use crate::cm::{address, channel, event};
+use crate::error::{Error, Result};
+use crate::kernel::addr::SockAddr;
+use crate::verbs::bindings::IBV_QPT_RC;
+
+use super::connection::{Connection, Directions, Readiness};
+use super::endpoint::Endpoint;
+use super::option::Options;
+use super::service;
+use super::settings::Defaults;
+use super::vectors::Cursor;
+use super::wait::{Waiters, Wake, lock, readable, sleep};
+use super::wire::{ConnData, IB_HEADER_LEN};
+
+/// Attempts of each step of address resolution; the first takes a second,
+/// each further one twice as long.
+const ATTEMPTS: u32 = 7;
+const FIRST_TIMEOUT_MS: i32 = 1000;
+/// How long a blocking close without `SO_LINGER` waits for the peer.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a non-blocking close looks whether the connection ends at once.
+const CLOSE_GRACE: Duration = Duration::from_millis(20);
+/// How long a connection is kept in the background after close.
+const BACKGROUND_PATIENCE: Duration = Duration::from_secs(60);
+/// How long a blocking shutdown waits for room in the send queue.
+const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(10);
+
+/// A stream socket.
+#[derive(Debug)]
+pub struct Stream {
+    domain: i32,
+    channel: Channel,
+    id: Arc<Id>,
+    phase: Mutex<Phase>,
+    connection: OnceLock<Connection>,
+    options: Mutex<Options>,
+    nonblocking: AtomicBool,
+    closed: AtomicBool,
+    error: AtomicI32,
+    receive_timeout: Timeout,
+    send_timeout: Timeout,
+    waiters: Arc<Waiters>,
+}
+
+/// Where a socket is in its life.
+#[derive(Debug)]
+enum Phase {
+    /// Nothing was done with it; also after an attempt to connect that could
+    /// not even begin.
+    Init,
+    /// Bound to a local address.
+    Bound,
+    /// Accepts connections.
+    Listening(Listener),
+    /// Connects.
+    Opening(Opening),
+    /// Answered a request and waits for the peer.
+    Accepting(Box<Accepting>),
+    /// Connected, then perhaps ended; the connection knows.
+    Connected,
+    /// Could not connect.
+    Failed,
+}
+
+#[derive(Debug)]
+struct Listener {
+    backlog: usize,
+    /// Connected and not yet accepted by the program.
+    queue: VecDeque<Arc<Stream>>,
+    /// Not connected yet.
+    embryos: Vec<Arc<Stream>>,
+}
+
+#[derive(Debug)]
+struct Opening {
+    destination: SockAddr,
+    step: Step,
+    attempt: u32,
+}
+
+#[derive(Debug)]
+enum Step {
+    Address,
+    Route,
+    Connect(Box<Endpoint>),
+}
+
+#[derive(Debug)]
+struct Accepting {
+    endpoint: Endpoint,
+    peer: ConnData,
+    listener: Weak<Stream>,
+}
+
+/// An event channel that is closed when dropped.
+#[derive(Debug)]
+struct Channel(*mut rdma_event_channel);
+
+// SAFETY: the structure behind the pointer does not change.
+unsafe impl Send for Channel {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Channel {}
+
+impl Channel {
+    fn open() -> Result<Self> {
+        let channel = Self(channel::open().map_err(no_device)?);
+        // SAFETY: the descriptor is ours, no pointers.
+        let status = unsafe {
+            let flags = libc::fcntl(channel.descriptor(), libc::F_GETFL);
+            libc::fcntl(
+                channel.descriptor(),
+                libc::F_SETFL,
+                flags | libc::O_NONBLOCK,
+            )
+        };
+        if status < 0 {
+            return Err(Error::last_os("make an event channel non-blocking"));
+        }
+        Ok(channel)
+    }
+
+    fn descriptor(&self) -> RawFd {
+        // SAFETY: open until drop.
+        unsafe { (*self.0).fd }
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // SAFETY: opened by `open`; its identifier is destroyed before.
+        unsafe { channel::close(self.0) };
+    }
+}
+
+/// Without the kernel's device there is no RDMA device.
+fn no_device(error: Error) -> Error {
+    match error.errno() {
+        libc::ENOENT => Error::new(libc::ENODEV, error.step()),
+        _ => error,
+    }
+}
+
+/// A time limit of a socket; 0 means none.
+#[derive(Debug, Default)]
+pub struct Timeout(AtomicU64);
+
+impl Timeout {
+    /// Sets the limit.
+    pub fn set(&self, limit: Duration) {
+        let nanoseconds = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+        self.0.store(nanoseconds, Ordering::Relaxed);
+    }
+
+    /// The limit.
+    pub fn get(&self) -> Duration {
+        Duration::from_nanos(self.0.load(Ordering::Relaxed))
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let limit = self.get();
+        if limit.is_zero() {
+            return None;
+        }
+        Instant::now().checked_add(limit)
+    }
+}
+
+/// What an event says, copied so that it can be acknowledged at once.
+struct Report {
+    kind: rdma_cm_event_type,
+    status: i32,
+    id: *mut rdma_cm_id,
+    conn: rdma_conn_param,
+    private_data: Vec<u8>,
+}
+
+impl Report {
+    /// The next event of the channel. `EAGAIN` if there is none.
+    fn next(channel: &Channel) -> Result<Self> {
+        // SAFETY: the channel is open.
+        let event = unsafe { event::get(channel.0) }?;
+        // SAFETY: an event that is not acknowledged yet; in the port space of
+        // streams `conn` is the member in use, and all of it is initialised.
+        let report = unsafe {
+            let conn = (*event).param.conn;
+            Self {
+                kind: (*event).event,
+                status: (*event).status,
+                id: (*event).id,
+                private_data: Param::from_raw(&raw const conn)
+                    .map_or_else(Vec::new, |param| param.private_data.to_vec()),
+                conn,
+            }
+        };
+        event::acknowledge(event)?;
+        Ok(report)
+    }
+
+    /// The errno of a failed attempt to connect.
+    fn errno(&self) -> i32 {
+        match (self.kind, self.status) {
+            (RDMA_CM_EVENT_REJECTED, _) => libc::ECONNREFUSED,
+            (_, status) if status < 0 => status.saturating_neg(),
+            _ => libc::ETIMEDOUT,
+        }
+    }
+}
+
+impl Stream {
+    /// A new socket of the address family `domain`.
+    ///
+    /// # Errors
+    /// `ENODEV` without an RDMA device, else what the kernel says.
+    pub fn new(domain: i32) -> Result<Arc<Self>> {
+        let channel = Channel::open()?;
+        // SAFETY: the channel outlives the identifier, see `drop`.
+        let id = unsafe { Id::create(channel.0, std::ptr::null_mut(), RDMA_PS_TCP, IBV_QPT_RC) }?;
+        let options = Options::new(&Defaults::get().settings);
+        Ok(Arc::new(Self::assemble(
+            domain,
+            channel,
+            id,
+            options,
+            Phase::Init,
+        )))
+    }
+
+    fn assemble(
+        domain: i32,
+        channel: Channel,
+        id: Arc<Id>,
+        options: Options,
+        phase: Phase,
+    ) -> Self {
+        Self {
+            domain,
+            channel,
+            id,
+            phase: Mutex::new(phase),
+            connection: OnceLock::new(),
+            options: Mutex::new(options),
+            nonblocking: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            error: AtomicI32::new(0),
+            receive_timeout: Timeout::default(),
+            send_timeout: Timeout::default(),
+            waiters: Arc::new(Waiters::default()),
+        }
+    }
+
+    /// The number by which programs know the socket.
+    pub fn descriptor(&self) -> RawFd {
+        self.channel.descriptor()
+    }
+
+    /// Address family given at creation.
+    pub fn domain(&self) -> i32 {
+        self.domain
+    }
+
+    /// Its identifier.
+    pub fn id(&self) -> &Arc<Id> {
+        &self.id
+    }
+
+    /// Its options.
+    pub fn options(&self) -> MutexGuard<'_, Options> {
+        lock(&self.options)
+    }
+
+    /// Those who wait for it.
+    pub fn waiters(&self) -> &Waiters {
+        &self.waiters
+    }
+
+    /// Limit of receives that wait.
+    pub fn receive_timeout(&self) -> &Timeout {
+        &self.receive_timeout
+    }
+
+    /// Limit of sends that wait.
+    pub fn send_timeout(&self) -> &Timeout {
+        &self.send_timeout
+    }
+
+    /// Whether calls return `EAGAIN` rather than wait.
+    pub fn is_nonblocking(&self) -> bool {
+        self.nonblocking.load(Ordering::Relaxed)
+    }
+
+    /// Changes [`Stream::is_nonblocking`].
+    pub fn set_nonblocking(&self, nonblocking: bool) {
+        self.nonblocking.store(nonblocking, Ordering::Relaxed);
+    }
+
+    /// Takes the pending error (`SO_ERROR`), 0 if there is none.
+    pub fn take_error(&self) -> i32 {
+        self.error.swap(0, Ordering::AcqRel)
+    }
+
+    /// The connection, once there is one.
+    pub fn established(&self) -> Option<&Connection> {
+        self.connection.get()
+    }
+
+    /// Whether it accepts connections.
+    pub fn is_listening(&self) -> bool {
+        matches!(*lock(&self.phase), Phase::Listening(_))
+    }
+
+    /// Whether it has begun to connect, or has connected or failed.
+    pub fn is_opening_or_later(&self) -> bool {
+        !matches!(
+            *lock(&self.phase),
+            Phase::Init | Phase::Bound | Phase::Listening(_)
+        )
+    }
+
+    /// Descriptor of the completion channel, once connected.
+    pub fn notification_fd(&self) -> Option<RawFd> {
+        self.connection.get().map(Connection::notification_fd)
+    }
+
+    /// Binds to a local address.
+    ///
+    /// # Errors
+    /// `EINVAL` if bound already, else what the kernel says.
+    pub fn bind(&self, addr: &SockAddr) -> Result<()> {
+        let mut phase = lock(&self.phase);
+        if !matches!(*phase, Phase::Init) {
+            return Err(Error::invalid("bind a socket twice"));
+        }
+        address::bind(&self.id, addr)?;
+        *phase = Phase::Bound;
+        Ok(())
+    }
+
+    /// Accepts connections from now on, `backlog` and one at once.
+    ///
+    /// # Errors
+    /// `EINVAL` for a socket that connects or is connected, else what the
+    /// kernel says.
+    pub fn listen(self: &Arc<Self>, backlog: i32) -> Result<()> {
+        let mut phase = lock(&self.phase);
+        let bound = usize::try_from(backlog.max(0))
+            .unwrap_or(0)
+            .saturating_add(1);
+        match &mut *phase {
+            Phase::Init | Phase::Bound => {}
+            Phase::Listening(listener) => {
+                listener.backlog = bound;
+                return Ok(());
+            }
+            _ => return Err(Error::invalid("listen on a connected socket")),
+        }
+        address::listen(&self.id, backlog)?;
+        *phase = Phase::Listening(Listener {
+            backlog: bound,
+            queue: VecDeque::new(),
+            embryos: Vec::new(),
+        });
+        drop(phase);
+        service::watch(self)
+    }
+
+    /// Takes the next connection; waits for one unless non-blocking.
+    ///
+    /// # Errors
+    /// `EINVAL` if the socket does not listen, `EAGAIN`, `EINTR`, `EBADF` if
+    /// it is closed meanwhile.
+    pub fn accept(&self) -> Result<Arc<Self>> {
+        let deadline = self.receive_timeout.deadline();
+        self.wait_for(None, self.is_nonblocking(), deadline, || {
+            self.check_open()?;
+            match &mut *lock(&self.phase) {
+                Phase::Listening(listener) => listener
+                    .queue
+                    .pop_front()
+                    .ok_or(Error::new(libc::EAGAIN, "accept a connection")),
+                _ => Err(Error::invalid("accept on a socket that does not listen")),
+            }
+        })
+    }
+
+    /// Connects to `destination`; waits unless non-blocking. A wait that a
+    /// signal ended goes on in the background and can be resumed.
+    ///
+    /// # Errors
+    /// `EINPROGRESS` if non-blocking, `EALREADY`, `EISCONN`; what became of
+    /// the attempt: `ECONNREFUSED`, `ETIMEDOUT`, `EHOSTUNREACH`, …
+    pub fn connect(self: &Arc<Self>, destination: &SockAddr) -> Result<()> {
+        let nonblocking = self.is_nonblocking();
+        {
+            let mut phase = lock(&self.phase);
+            match &*phase {
+                Phase::Init | Phase::Bound => {
+                    address::resolve_addr(&self.id, None, destination, FIRST_TIMEOUT_MS)
+                        .inspect_err(|error| self.error.store(error.errno(), Ordering::Release))?;
+                    *phase = Phase::Opening(Opening {
+                        destination: *destination,
+                        step: Step::Address,
+                        attempt: 0,
+                    });
+                }
+                Phase::Opening(_) if nonblocking => {
+                    return Err(Error::new(libc::EALREADY, "connect twice"));
+                }
+                Phase::Opening(_) => {}
+                Phase::Connected | Phase::Accepting(_) => {
+                    return Err(Error::new(libc::EISCONN, "connect a connected socket"));
+                }
+                Phase::Failed => {
+                    return Err(Error::new(libc::ENOTCONN, "connect after a failure"));
+                }
+                Phase::Listening(_) => {
+                    return Err(Error::invalid("connect a listening socket"));
+                }
+            }
+        }
+        if nonblocking {
+            service::watch(self)?;
+            return Err(Error::new(libc::EINPROGRESS, "connect"));
+        }
+        let result = self.wait_until_connected();
+        if matches!(&result, Err(error) if error.errno() != libc::EINTR) {
+            return result;
+        }
+        // From now on the service thread notices when the peer goes.
+        service::watch(self)?;
+        result
+    }
+
+    fn wait_until_connected(self: &Arc<Self>) -> Result<()> {
+        let wake = Wake::of_thread()?;
+        let _registered = self.waiters.register(&wake);
+        loop {
+            self.handle_events();
+            self.check_open()?;
+            match &*lock(&self.phase) {
+                Phase::Connected => return Ok(()),
+                Phase::Opening(_) => {}
+                _ => {
+                    let errno = self.error.load(Ordering::Acquire);
+                    return Err(Error::new(errno, "connect"));
+                }
+            }
+            let mut entries = [readable(self.descriptor()), readable(wake.as_raw_fd())];
+            sleep(&mut entries, None)?;
+            wake.clear();
+        }
+    }
+
+    fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::new(libc::EBADF, "use a closed socket"));
+        }
+        Ok(())
+    }
+
+    /// Handles all pending events of the connection manager; `false` if the
+    /// channel is of no use any more.
+    pub fn handle_events(self: &Arc<Self>) -> bool {
+        let mut happened = false;
+        let mut listener = None;
+        let usable = {
+            let mut phase = lock(&self.phase);
+            loop {
+                match Report::next(&self.channel) {
+                    Ok(report) => {
+                        happened = true;
+                        listener = self.handle(&mut phase, &report).or(listener);
+                    }
+                    Err(error) if error.errno() == libc::EINTR => {}
+                    Err(error) => break error.errno() == libc::EAGAIN,
+                }
+            }
+        };
+        if let Some(listener) = listener {
+            listener.embryo_done(self);
+        }
+        if happened {
+            self.waiters.notify();
+        }
+        usable
+    }
+
+    /// Handles an event. Returns the listener that is to be told that this
+    /// socket, which it made, has connected or failed.
+    fn handle(self: &Arc<Self>, phase: &mut Phase, report: &Report) -> Option<Arc<Self>> {
+        let result = match phase {
+            Phase::Listening(listener) => {
+                if report.kind == RDMA_CM_EVENT_CONNECT_REQUEST
+                    && let Err(error) = self.answer(listener, report)
+                {
+                    log::error!("{}: a connection is not accepted: {error}", self.id);
+                }
+                return None;
+            }
+            Phase::Opening(opening) => self.open_further(opening, report),
+            Phase::Accepting(_) => {
+                let Phase::Accepting(accepting) = std::mem::replace(phase, Phase::Failed) else {
+                    return None;
+                };
+                if report.kind == RDMA_CM_EVENT_ESTABLISHED {
+                    self.connected(accepting.endpoint, accepting.peer);
+                    *phase = Phase::Connected;
+                }
+                return accepting.listener.upgrade();
+            }
+            Phase::Connected => {
+                if matches!(
+                    report.kind,
+                    RDMA_CM_EVENT_DISCONNECTED | RDMA_CM_EVENT_DEVICE_REMOVAL
+                ) && let Some(connection) = self.connection.get()
+                {
+                    connection.peer_gone();
+                }
+                return None;
+            }
+            Phase::Init | Phase::Bound | Phase::Failed => return None,
+        };
+        match result {
+            Ok(None) => {}
+            Ok(Some((endpoint, peer))) => {
+                self.connected(endpoint, peer);
+                *phase = Phase::Connected;
+            }
+            Err(error) => {
+                log::info!("{}: cannot connect: {error}", self.id);
+                self.error.store(error.errno(), Ordering::Release);
+                *phase = Phase::Failed;
+            }
+        }
+        None
+    }
+
+    fn connected(&self, endpoint: Endpoint, peer: ConnData) {
+        let connection = Connection::new(endpoint, peer, Arc::clone(&self.waiters));
+        // Phases lead here once.
+        let _ = self.connection.set(connection);
+    }
+
+    /// The next step of connecting; the result once it is done.
+    fn open_further(
+        &self,
+        opening: &mut Opening,
+        report: &Report,
+    ) -> Result<Option<(Endpoint, ConnData)>> {
+        let failed = || Error::new(report.errno(), "connect");
+        let timed_out = report.status == -libc::ETIMEDOUT && opening.attempt + 1 < ATTEMPTS;
+        match (&opening.step, report.kind) {
+            (Step::Address, RDMA_CM_EVENT_ADDR_RESOLVED) => {
+                opening.step = Step::Route;
+                opening.attempt = 0;
+                self.resolve_route(opening)?;
+            }
+            (Step::Address, RDMA_CM_EVENT_ADDR_ERROR) if timed_out => {
+                opening.attempt += 1;
+                let timeout = FIRST_TIMEOUT_MS << opening.attempt;
+                address::resolve_addr(&self.id, None, &opening.destination, timeout)?;
+            }
+            (Step::Route, RDMA_CM_EVENT_ROUTE_RESOLVED) => {
+                let endpoint = Endpoint::new(&self.id, &self.options().settings)?;
+                self.request(&endpoint)?;
+                opening.step = Step::Connect(Box::new(endpoint));
+            }
+            (Step::Route, RDMA_CM_EVENT_ROUTE_ERROR) if timed_out => {
+                opening.attempt += 1;
+                self.resolve_route(opening)?;
+            }
+            (Step::Connect(_), RDMA_CM_EVENT_ESTABLISHED) => {
+                let peer = ConnData::decode(&report.private_data)
+                    .map_err(|_| Error::new(libc::ENOTSUP, "understand the peer"))?;
+                let step = std::mem::replace(&mut opening.step, Step::Address);
+                if let Step::Connect(endpoint) = step {
+                    return Ok(Some((*endpoint, peer)));
+                }
+            }
+            (_, RDMA_CM_EVENT_ADDR_CHANGE | RDMA_CM_EVENT_TIMEWAIT_EXIT) => {}
+            _ => return Err(failed()),
+        }
+        Ok(None)
+    }
+
+    fn resolve_route(&self, opening: &Opening) -> Result<()> {
+        let route = std::mem::take(&mut self.options().route);
+        if route.is_empty() {
+            return address::resolve_route(&self.id, FIRST_TIMEOUT_MS << opening.attempt);
+        }
+        super::option::set_route(&self.id, &route)
+    }
+
+    fn request(&self, endpoint: &Endpoint) -> Result<()> {
+        let data = endpoint.conn_data().encode();
+        let infiniband = self
+            .id
+            .src_addr()
+            .is_some_and(|addr| i32::from(addr.family()) == AF_IB);
+        let header = if infiniband { IB_HEADER_LEN } else { 0 };
+        let mut private_data = vec![0; header];
+        private_data.extend_from_slice(&data);
+        connect::connect(
+            &self.id,
+            Some(&Param {
+                private_data: &private_data,
+                responder_resources: 0,
+                initiator_depth: 0,
+                flow_control: 1,
+                retry_count: 7,
+                rnr_retry_count: 7,
+                srq: 0,
+                qp_num: 0,
+            }),
+        )
+    }
+
+    /// Answers a connection request.
+    fn answer(self: &Arc<Self>, listener: &mut Listener, report: &Report) -> Result<()> {
+        let id = Id::from_pointer(report.id)?;
+        let waiting = listener.queue.len().saturating_add(listener.embryos.len());
+        let infiniband = self
+            .id
+            .src_addr()
+            .is_some_and(|addr| i32::from(addr.family()) == AF_IB);
+        let header = if infiniband { IB_HEADER_LEN } else { 0 };
+        let data = report.private_data.get(header..).unwrap_or_default();
+        let peer = match ConnData::decode(data) {
+            _ if waiting >= listener.backlog => {
+                Err(Error::new(libc::EAGAIN, "queue one more connection"))
+            }
+            Err(_) => Err(Error::new(libc::EPROTO, "understand the peer")),
+            Ok(peer) => Ok(peer),
+        };
+        let accepted = peer.and_then(|peer| self.accept_request(&id, peer, report));
+        match accepted {
+            Ok(stream) => {
+                listener.embryos.push(stream);
+                Ok(())
+            }
+            Err(error) => {
+                // A socket that was made for it has rejected and destroyed it.
+                if Id::from_pointer(report.id).is_ok_and(|found| Arc::ptr_eq(&found, &id)) {
+                    if let Err(error) = connect::reject(&id, &[], Reason::Consumer) {
+                        log::debug!("{id}: {error}");
+                    }
+                    id.destroy()?;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn accept_request(
+        self: &Arc<Self>,
+        id: &Arc<Id>,
+        peer: ConnData,
+        report: &Report,
+    ) -> Result<Arc<Self>> {
+        let channel = Channel::open()?;
+        // SAFETY: the channel is open and outlives the identifier.
+        unsafe { id.migrate(channel.0) }?;
+        let options = self.options().inherit();
+        let endpoint = Endpoint::new(id, &options.settings);
+        // From here on, dropping the socket destroys the identifier, whose
+        // events go to its channel.
+        let stream = Self::assemble(self.domain, channel, Arc::clone(id), options, Phase::Failed);
+        let endpoint = endpoint.inspect_err(|_| {
+            // Before the identifier goes.
+            if let Err(error) = connect::reject(id, &[], Reason::Consumer) {
+                log::debug!("{id}: {error}");
+            }
+        })?;
+        let data = endpoint.conn_data().encode();
+        connect::accept(
+            id,
+            Some(&Param {
+                private_data: &data,
+                responder_resources: report.conn.responder_resources,
+                initiator_depth: report.conn.initiator_depth,
+                flow_control: report.conn.flow_control,
+                retry_count: report.conn.retry_count,
+                rnr_retry_count: report.conn.rnr_retry_count,
+                srq: 0,
+                qp_num: 0,
+            }),
+        )?;
+        *lock(&stream.phase) = Phase::Accepting(Box::new(Accepting {
+            endpoint,
+            peer,
+            listener: Arc::downgrade(self),
+        }));
+        let stream = Arc::new(stream);
+        service::watch(&stream)?;
+        Ok(stream)
+    }
+
+    /// A socket that this listener made has connected or failed.
+    fn embryo_done(&self, embryo: &Arc<Self>) {
+        if let Phase::Listening(listener) = &mut *lock(&self.phase) {
+            listener.embryos.retain(|other| !Arc::ptr_eq(other, embryo));
+            if embryo.connection.get().is_some() {
+                listener.queue.push_back(Arc::clone(embryo));
+            }
+        }
+        self.waiters.notify();
+    }
+
+    /// Tries until `attempt` does not fail with `EAGAIN`, sleeping in between
+    /// unless `nonblocking`, until `deadline`.
+    fn wait_for<R>(
+        &self,
+        connection: Option<&Connection>,
+        nonblocking: bool,
+        deadline: Option<Instant>,
+        mut attempt: impl FnMut() -> Result<R>,
+    ) -> Result<R> {
+        let again =
+            |result: &Result<R>| matches!(result, Err(error) if error.errno() == libc::EAGAIN);
+        let first = attempt();
+        if nonblocking || !again(&first) {
+            return first;
+        }
+        let spinning = Instant::now();
+        let polling_time = Defaults::get().polling_time;
+        while connection.is_some() && spinning.elapsed() < polling_time {
+            let result = attempt();
+            if !again(&result) {
+                return result;
+            }
+        }
+        let wake = Wake::of_thread()?;
+        let _registered = self.waiters.register(&wake);
+        let notification = connection.map_or(-1, Connection::notification_fd);
+        loop {
+            if let Some(connection) = connection {
+                connection.arm()?;
+            }
+            let result = attempt();
+            if !again(&result) {
+                return result;
+            }
+            let mut entries = [readable(wake.as_raw_fd()), readable(notification)];
+            if sleep(&mut entries, deadline)? == 0 {
+                return result;
+            }
+            let [woken, notified] = entries;
+            if woken.revents != 0 {
+                wake.clear();
+            }
+            if notified.revents != 0
+                && let Some(connection) = connection
+            {
+                connection.take_notification();
+            }
+        }
+    }
+
+    /// The connection, or why there is none.
+    fn connection(&self) -> Result<&Connection> {
+        self.check_open()?;
+        if let Some(connection) = self.connection.get() {
+            return Ok(connection);
+        }
+        match &*lock(&self.phase) {
+            Phase::Opening(_) | Phase::Accepting(_) => {
+                Err(Error::new(libc::EAGAIN, "use a socket that is connecting"))
+            }
+            _ => Err(Error::new(libc::ENOTCONN, "use an unconnected socket")),
+        }
+    }
+
+    /// Sends all of `source`, or as much as is possible without waiting if
+    /// non-blocking. Returns how many bytes were taken.
+    ///
+    /// # Errors
+    /// Those of [`Connection::send`]; `ENOTCONN`, `EINTR`. After some bytes
+    /// were taken there is no error.
+    pub fn send(&self, source: &mut Cursor<'_>, flags: i32) -> Result<usize> {
+        let connection = self.connection()?;
+        let nonblocking = self.is_nonblocking() || flags & libc::MSG_DONTWAIT != 0;
+        let deadline = self.send_timeout.deadline();
+        let total = source.remaining();
+        let mut ramp = 0;
+        while source.remaining() > 0 {
+            let result = self.wait_for(Some(connection), nonblocking, deadline, || {
+                self.check_open()?;
+                connection.send(source, &mut ramp)
+            });
+            if let Err(error) = result {
+                let sent = total.saturating_sub(source.remaining());
+                return if sent > 0 { Ok(sent) } else { Err(error) };
+            }
+        }
+        Ok(total)
+    }
+
+    /// Receives into `target`: what is there, or with `MSG_WAITALL` as much
+    /// as fits. Returns the number of bytes, 0 at the end of the stream.
+    ///
+    /// # Errors
+    /// Those of [`Connection::receive`]; `ENOTCONN`, `EINTR`. After some bytes
+    /// were received there is no error.
+    pub fn receive(&self, target: &mut Cursor<'_>, flags: i32) -> Result<usize> {
+        let connection = self.connection()?;
+        let nonblocking = self.is_nonblocking() || flags & libc::MSG_DONTWAIT != 0;
+        let peek = flags & libc::MSG_PEEK != 0;
+        let all = flags & libc::MSG_WAITALL != 0 && !peek;
+        let deadline = self.receive_timeout.deadline();
+        let mut total = 0usize;
+        while target.remaining() > 0 {
+            let result = self.wait_for(Some(connection), nonblocking, deadline, || {
+                self.check_open()?;
+                connection.receive(target, peek)
+            });
+            match result {
+                Ok(0) => break,
+                Ok(bytes) => total = total.saturating_add(bytes),
+                Err(error) if total == 0 => return Err(error),
+                Err(_) => break,
+            }
+            if !all {
+                break;
+            }
+        }
+        Ok(total)
+    }
+
+    /// Shuts down one or both directions; blocking sockets wait for a while
+    /// until the peer is being told. Sockets without a connection have nothing
+    /// to shut down.
+    pub fn shutdown(&self, directions: Directions) {
+        let Some(connection) = self.connection.get() else {
+            return;
+        };
+        if connection.shutdown(directions) || self.is_nonblocking() {
+            return;
+        }
+        let deadline = Instant::now().checked_add(SHUTDOWN_PATIENCE);
+        let told = self.wait_for(Some(connection), false, deadline, || {
+            if connection.has_pending() {
+                return Err(Error::new(libc::EAGAIN, "shut down"));
+            }
+            Ok(())
+        });
+        if let Err(error) = told {
+            log::warn!("{}: the peer is not told yet: {error}", self.id);
+        }
+    }
+
+    /// Whether its connection, if any, has ended.
+    pub fn has_ended(&self) -> bool {
+        self.connection.get().is_none_or(Connection::is_over)
+    }
+
+    /// Ends the socket: wakes all who wait for it, tells the peer, and waits
+    /// until the data that was sent has arrived, as long as `SO_LINGER` says.
+    /// A non-blocking socket ends in the background.
+    pub fn close(self: Arc<Self>) {
+        self.closed.store(true, Ordering::Release);
+        let unaccepted = match &mut *lock(&self.phase) {
+            Phase::Listening(listener) => {
+                listener.embryos.clear();
+                std::mem::take(&mut listener.queue)
+            }
+            _ => VecDeque::new(),
+        };
+        self.waiters.notify();
+        for stream in unaccepted {
+            stream.set_nonblocking(true);
+            stream.close();
+        }
+        let Some(connection) = self.connection.get() else {
+            service::forget(&self);
+            return;
+        };
+        connection.shutdown(Directions::Both);
+        let linger = self.options().linger;
+        let patience = match linger {
+            Some(limit) => limit,
+            None if self.is_nonblocking() => CLOSE_GRACE,
+            None => CLOSE_PATIENCE,
+        };
+        let deadline = Instant::now().checked_add(patience);
+        // A signal does not end the wait: what was sent would be lost.
+        let over = loop {
+            let waited = self.wait_for(Some(connection), false, deadline, || {
+                if connection.is_over() {
+                    return Ok(());
+                }
+                Err(Error::new(libc::EAGAIN, "end the connection"))
+            });
+            match waited {
+                Err(error) if error.errno() == libc::EINTR => {}
+                other => break other.is_ok(),
+            }
+        };
+        if !over && linger.is_none() {
+            let deadline = Instant::now().checked_add(BACKGROUND_PATIENCE);
+            service::linger(Arc::clone(&self), deadline.unwrap_or_else(Instant::now));
+        }
+    }
+
+    /// Copy of the local address, if there is one.
+    pub fn local_address(&self) -> Option<SockAddr> {
+        self.id.src_addr()
+    }
+
+    /// Copy of the peer's address.
+    ///
+    /// # Errors
+    /// `ENOTCONN` without a connection.
+    pub fn peer_address(&self) -> Result<SockAddr> {
+        self.connection
+            .get()
+            .and_then(|_| self.id.dst_addr())
+            .ok_or(Error::new(libc::ENOTCONN, "name the peer"))
+    }
+
+    /// What `poll(2)` would say of the events `interest`, those that are
+    /// always reported included.
+    pub fn poll(&self, interest: i16) -> i16 {
+        let both = libc::POLLIN | libc::POLLRDNORM | libc::POLLOUT | libc::POLLWRNORM;
+        let always = libc::POLLERR | libc::POLLHUP;
+        let ready = match self.connection.get() {
+            Some(connection) => connected_events(connection.readiness()),
+            None => match &*lock(&self.phase) {
+                Phase::Init | Phase::Bound => libc::POLLOUT | libc::POLLHUP,
+                Phase::Listening(listener) if listener.queue.is_empty() => 0,
+                Phase::Listening(_) => libc::POLLIN | libc::POLLRDNORM,
+                Phase::Failed => both | libc::POLLERR,
+                Phase::Opening(_) | Phase::Accepting(_) | Phase::Connected => 0,
+            },
+        };
+        ready & (interest | always)
+    }
+}
+
+fn connected_events(state: Readiness) -> i16 {
+    let mut events = 0;
+    if state.readable {
+        events |= libc::POLLIN | libc::POLLRDNORM;
+    }
+    if state.writable {
+        events |= libc::POLLOUT | libc::POLLWRNORM;
+    }
+    if state.end_of_stream {
+        events |= libc::POLLRDHUP;
+    }
+    if state.hung_up {
+        events |= libc::POLLHUP;
+    }
+    if state.broken {
+        events |= libc::POLLERR;
+    }
+    events
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        service::forget(self);
+        // The queue pair goes before the identifier, that before the channel.
+        drop(self.connection.take());
+        *lock(&self.phase) = Phase::Failed;
+        if let Err(error) = Arc::clone(&self.id).destroy() {
+            log::error!("{}: {error}", self.id);
+        }
+    }
+}

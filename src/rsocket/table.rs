@@ -1,0 +1,93 @@
+//! Which descriptors are sockets of this library.
+//!
+//! Looked up by every call, so a look-up takes no lock that others hold for
+//! long: pages of slots are allocated once and stay. A look-up gives a counted
+//! reference, so a socket that another thread closes lives until its last
+//! user is done.
+
+use std::os::fd::RawFd;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+
+use crate::error::{Error, Result};
+
+const PAGE: usize = 4096;
+const PAGES: usize = 4096;
+
+type Slot<T> = RwLock<Option<Arc<T>>>;
+
+/// A map from descriptors to objects.
+#[derive(Debug)]
+pub struct Table<T> {
+    pages: [OnceLock<Box<[Slot<T>]>>; PAGES],
+}
+
+impl<T> Table<T> {
+    /// An empty map.
+    pub const fn new() -> Self {
+        Self {
+            pages: [const { OnceLock::new() }; PAGES],
+        }
+    }
+
+    fn place(fd: RawFd) -> Option<(usize, usize)> {
+        let fd = usize::try_from(fd).ok()?;
+        let (page, slot) = (fd / PAGE, fd % PAGE);
+        (page < PAGES).then_some((page, slot))
+    }
+
+    fn slot(&self, fd: RawFd) -> Option<&Slot<T>> {
+        let (page, slot) = Self::place(fd)?;
+        self.pages.get(page)?.get()?.get(slot)
+    }
+
+    /// What `fd` stands for, if anything.
+    pub fn get(&self, fd: RawFd) -> Option<Arc<T>> {
+        self.slot(fd)?
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// Makes `fd` stand for `object`.
+    ///
+    /// # Errors
+    /// `EMFILE` for a descriptor beyond 16 million.
+    pub fn insert(&self, fd: RawFd, object: Arc<T>) -> Result<()> {
+        const FULL: Error = Error::new(libc::EMFILE, "keep a descriptor of that number");
+        let (page, slot) = Self::place(fd).ok_or(FULL)?;
+        let page = self.pages.get(page).ok_or(FULL)?;
+        let page = page.get_or_init(|| (0..PAGE).map(|_| RwLock::new(None)).collect());
+        let slot = page.get(slot).ok_or(FULL)?;
+        *slot.write().unwrap_or_else(PoisonError::into_inner) = Some(object);
+        Ok(())
+    }
+
+    /// Makes `fd` stand for nothing, and returns what it stood for.
+    pub fn remove(&self, fd: RawFd) -> Option<Arc<T>> {
+        self.slot(fd)?
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_descriptor_is_known_or_not_but_never_a_crash() {
+        static TABLE: Table<u32> = Table::new();
+        for fd in [-1, i32::MIN, 0, 70000, i32::MAX] {
+            assert_eq!(TABLE.get(fd), None);
+            assert_eq!(TABLE.remove(fd), None);
+        }
+        for fd in [0, 65535, 65536, 1 << 20] {
+            TABLE.insert(fd, Arc::new(fd as u32)).unwrap();
+            assert_eq!(TABLE.get(fd).as_deref(), Some(&(fd as u32)));
+        }
+        assert!(TABLE.insert(i32::MAX, Arc::new(1)).is_err());
+        assert!(TABLE.remove(65536).is_some());
+        assert_eq!(TABLE.get(65536), None);
+    }
+}

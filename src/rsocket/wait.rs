@@ -1,0 +1,206 @@
+//! Sleeping until something may have changed, and waking those who sleep.
+//!
+//! A thread that waits registers its own eventfd with every socket it waits
+//! for; whoever changes a socket writes to the eventfds registered there. So
+//! no wake-up is lost when another thread takes a notification of the device,
+//! and no lock is held while sleeping.
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+
+/// Locks a mutex; a panic elsewhere ends the process anyway.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An eventfd: readable once it was signalled, until it is cleared.
+#[derive(Debug)]
+pub struct Wake(OwnedFd);
+
+impl Wake {
+    /// A new one, not signalled.
+    ///
+    /// # Errors
+    /// What `eventfd(2)` says.
+    pub fn new() -> Result<Self> {
+        // SAFETY: takes no pointers.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(Error::last_os("create an eventfd"));
+        }
+        // SAFETY: just opened and nobody else's.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// The calling thread's own.
+    ///
+    /// # Errors
+    /// As for [`Wake::new`], the first time.
+    pub fn of_thread() -> Result<Arc<Self>> {
+        thread_local! {
+            static OWN: once_cell::unsync::OnceCell<Arc<Wake>> =
+                const { once_cell::unsync::OnceCell::new() };
+        }
+        OWN.try_with(|own| own.get_or_try_init(|| Self::new().map(Arc::new)).cloned())
+            .unwrap_or_else(|_| Self::new().map(Arc::new))
+    }
+
+    /// Makes it readable.
+    pub fn signal(&self) {
+        let one = 1u64.to_ne_bytes();
+        // SAFETY: eight readable bytes. It fails only when the counter is
+        // full, and then the descriptor is readable.
+        unsafe { libc::write(self.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+    }
+
+    /// Makes it unreadable.
+    pub fn clear(&self) {
+        let mut count = [0u8; 8];
+        // SAFETY: eight writable bytes; the descriptor does not block.
+        unsafe { libc::read(self.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
+    }
+}
+
+impl AsRawFd for Wake {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+/// Those who wait for a socket.
+#[derive(Debug, Default)]
+pub struct Waiters {
+    count: AtomicUsize,
+    list: Mutex<Vec<Arc<Wake>>>,
+}
+
+impl Waiters {
+    /// Registers `wake` until the result is dropped.
+    pub fn register<'a>(&'a self, wake: &Arc<Wake>) -> Registered<'a> {
+        self.add(wake);
+        Registered {
+            waiters: self,
+            wake: Arc::clone(wake),
+        }
+    }
+
+    /// Registers `wake` until it is removed.
+    pub fn add(&self, wake: &Arc<Wake>) {
+        lock(&self.list).push(Arc::clone(wake));
+        self.count.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Undoes one [`Waiters::add`].
+    pub fn remove(&self, wake: &Arc<Wake>) {
+        let mut list = lock(&self.list);
+        if let Some(place) = list.iter().position(|other| Arc::ptr_eq(other, wake)) {
+            list.swap_remove(place);
+            self.count.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Wakes all but the calling thread, which knows.
+    pub fn notify(&self) {
+        if self.count.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let own = Wake::of_thread().ok();
+        for wake in lock(&self.list).iter() {
+            if own.as_ref().is_none_or(|own| !Arc::ptr_eq(own, wake)) {
+                wake.signal();
+            }
+        }
+    }
+}
+
+/// A registration with [`Waiters`].
+pub struct Registered<'a> {
+    waiters: &'a Waiters,
+    wake: Arc<Wake>,
+}
+
+impl Drop for Registered<'_> {
+    fn drop(&mut self) {
+        self.waiters.remove(&self.wake);
+    }
+}
+
+/// An entry for [`sleep`] that waits for a descriptor to become readable;
+/// negative descriptors are ignored.
+pub fn readable(fd: RawFd) -> libc::pollfd {
+    libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    }
+}
+
+/// Sleeps until an entry is ready or `deadline`; returns how many are.
+///
+/// # Errors
+/// `EINTR` if a signal came, else what `ppoll(2)` says.
+pub fn sleep(entries: &mut [libc::pollfd], deadline: Option<Instant>) -> Result<usize> {
+    let left = deadline.map(|deadline| {
+        let left = deadline.saturating_duration_since(Instant::now());
+        timespec(left)
+    });
+    let timeout = left
+        .as_ref()
+        .map_or(std::ptr::null(), |left| &raw const *left);
+    // SAFETY: the entries are exclusively borrowed; the timeout is null or
+    // lives until the call ends.
+    let ready = unsafe {
+        libc::ppoll(
+            entries.as_mut_ptr(),
+            entries.len() as libc::nfds_t,
+            timeout,
+            std::ptr::null(),
+        )
+    };
+    usize::try_from(ready).map_err(|_| Error::last_os("wait for descriptors"))
+}
+
+fn timespec(duration: Duration) -> libc::timespec {
+    libc::timespec {
+        tv_sec: libc::time_t::try_from(duration.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: duration.subsec_nanos().into(),
+    }
+}
+
+/// Now plus a timeout in milliseconds; `None`, which means no end, for a
+/// negative one.
+pub fn deadline_after(timeout_ms: i32) -> Option<Instant> {
+    let timeout = u64::try_from(timeout_ms).ok()?;
+    Instant::now().checked_add(Duration::from_millis(timeout))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_waiter_is_woken_by_others_but_not_by_itself() {
+        let waiters = Waiters::default();
+        let own = Wake::of_thread().unwrap();
+        let other = Arc::new(Wake::new().unwrap());
+        let _own = waiters.register(&own);
+        let _other = waiters.register(&other);
+        waiters.notify();
+        let mut entries = [readable(own.as_raw_fd()), readable(other.as_raw_fd())];
+        assert_eq!(sleep(&mut entries, Some(Instant::now())), Ok(1));
+        assert_eq!(entries[0].revents, 0);
+        other.clear();
+        assert_eq!(sleep(&mut entries, Some(Instant::now())), Ok(0));
+    }
+
+    #[test]
+    fn sleeping_ends_at_the_deadline_and_not_before() {
+        let deadline = Instant::now() + Duration::from_micros(1500);
+        assert_eq!(sleep(&mut [], Some(deadline)), Ok(0));
+        assert!(Instant::now() >= deadline);
+    }
+}
