@@ -399,6 +399,30 @@ TEST(resolve_dns_synchronous, "114 synchronous resolve_addrinfo")
 	CHECK_OK(rdma_destroy_id(id));
 }
 
+TEST(resolve_dns_old, "114 resolve_addrinfo on an old kernel: only synchronously [fix]")
+{
+	resolve_addrinfo_fn *resolve_addrinfo = library_symbol("rdma_resolve_addrinfo");
+	query_addrinfo_fn *query_addrinfo = library_symbol("rdma_query_addrinfo");
+	struct rdma_addrinfo hints = { .ai_port_space = RDMA_PS_TCP };
+	struct rdma_event_channel *channel;
+	struct rdma_addrinfo *info = NULL;
+	struct rdma_cm_id *id;
+
+	if (kernel_at_least(6, 17))
+		SKIP("the kernel is not old");
+	channel = make_channel();
+	id = make_id(channel, RDMA_PS_TCP);
+	CHECK_ERRNO(resolve_addrinfo(id, test_node(), "7471", &hints), EOPNOTSUPP);
+	CHECK_ERRNO(query_addrinfo(id, &info), ENOENT);
+	CHECK_OK(rdma_migrate_id(id, NULL));
+	CHECK_OK(resolve_addrinfo(id, test_node(), "7471", &hints));
+	CHECK_OK(query_addrinfo(id, &info));
+	CHECK(info->ai_dst_addr);
+	rdma_freeaddrinfo(info);
+	CHECK_OK(rdma_destroy_id(id));
+	rdma_destroy_event_channel(channel);
+}
+
 TEST(resolve_twice, "115 resolve_addrinfo while one is under way gives EBUSY")
 {
 	require_write_cm_event();
@@ -477,7 +501,7 @@ TEST(resolve_arguments, "resolve_addrinfo and query_addrinfo of NULL give EINVAL
 	rdma_destroy_event_channel(channel);
 }
 
-TEST(resolve_service, "resolve_addrinfo of a service record: bad arguments, unbound, RoCE")
+TEST(resolve_service, "resolve_addrinfo of a service record: with a node or a name gives ENOTSUP")
 {
 	resolve_addrinfo_fn *resolve_addrinfo = library_symbol("rdma_resolve_addrinfo");
 	struct rdma_event_channel *channel = make_channel();
@@ -487,16 +511,11 @@ TEST(resolve_service, "resolve_addrinfo of a service record: bad arguments, unbo
 
 	CHECK_ERRNO(resolve_addrinfo(id, "127.0.0.1", "5", &hints), ENOTSUP);
 	CHECK_ERRNO(resolve_addrinfo(id, NULL, "5", &both), ENOTSUP);
-	/* Older kernels cannot do it at all. */
-	require_kernel(6, 17);
-	CHECK_ERRNO(resolve_addrinfo(id, NULL, "5", &hints), EINVAL);
-	CHECK_OK(rdma_bind_addr(id, test_addr(0)));
-	CHECK_ERRNO(resolve_addrinfo(id, NULL, "5", &hints), EOPNOTSUPP);
 	CHECK_OK(rdma_destroy_id(id));
 	rdma_destroy_event_channel(channel);
 }
 
-TEST(resolve_no_service, "resolve_addrinfo of a service record without service gives EINVAL [fix]")
+TEST(resolve_no_service, "resolve_addrinfo of a service record: errno without service, unbound, on RoCE [fix]")
 {
 	resolve_addrinfo_fn *resolve_addrinfo = library_symbol("rdma_resolve_addrinfo");
 	struct rdma_event_channel *channel = make_channel();
@@ -504,6 +523,9 @@ TEST(resolve_no_service, "resolve_addrinfo of a service record without service g
 	struct rdma_addrinfo hints = { .ai_flags = FLAG_RAI_SA };
 
 	CHECK_ERRNO(resolve_addrinfo(id, NULL, NULL, &hints), EINVAL);
+	CHECK_ERRNO(resolve_addrinfo(id, NULL, "5", &hints), EINVAL);
+	CHECK_OK(rdma_bind_addr(id, test_addr(0)));
+	CHECK_ERRNO(resolve_addrinfo(id, NULL, "5", &hints), EOPNOTSUPP);
 	CHECK_OK(rdma_destroy_id(id));
 	rdma_destroy_event_channel(channel);
 }

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 /* Longer than any prompt failure takes here, shorter than the 5 s of a wait. */
-enum { PROMPT_MS = 2000 };
+enum { PROMPT_MS = 4000 };
 
 TEST(create, "create and destroy; the descriptor is open, closes on exec, has no event")
 {
@@ -29,6 +29,21 @@ TEST(create, "create and destroy; the descriptor is open, closes on exec, has no
 	for (int i = 0; i < 50; i++)
 		rdma_destroy_event_channel(make_channel());
 	CHECK_EQ(open_descriptors(), descriptors);
+}
+
+TEST(descriptor_zero, "a channel on descriptor 0 is as good as any")
+{
+	struct rdma_event_channel *channel;
+	struct rdma_cm_id *id;
+
+	CHECK_OK(close(0));
+	channel = make_channel();
+	CHECK_EQ(channel->fd, 0);
+	id = make_id(channel, RDMA_PS_TCP);
+	CHECK_OK(rdma_resolve_addr(id, NULL, test_addr(7000), 5000));
+	CHECK_EQ(take_event(channel, RDMA_CM_EVENT_ADDR_RESOLVED), 0);
+	CHECK_OK(rdma_destroy_id(id));
+	rdma_destroy_event_channel(channel);
 }
 
 TEST(no_descriptors, "no free descriptor gives NULL EMFILE, later success")

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <unistd.h>
@@ -280,6 +281,56 @@ TEST(destroy_waits, "destroy_id waits until its events are acknowledged")
 	CHECK_OK(rdma_ack_cm_event(event));
 	CHECK_OK(pthread_join(thread, NULL));
 	CHECK(atomic_load(&destroyer.done));
+	rdma_destroy_event_channel(channel);
+}
+
+static void *resolve_and_destroy(void *argument)
+{
+	struct rdma_event_channel *channel = argument;
+
+	for (int i = 0; i < 200; i++) {
+		struct rdma_cm_id *id = make_id(channel, RDMA_PS_TCP);
+
+		CHECK_OK(rdma_resolve_addr(id, NULL, test_addr(7000), 5000));
+		/* Every other id goes before or while its event is read. */
+		if (i % 2)
+			sched_yield();
+		CHECK_OK(rdma_destroy_id(id));
+	}
+	return NULL;
+}
+
+static void *read_until_stopped(void *argument)
+{
+	struct rdma_event_channel *channel = argument;
+	struct rdma_cm_event *event;
+	bool stop = false;
+
+	while (!stop) {
+		CHECK_OK(rdma_get_cm_event(channel, &event));
+		stop = event->id->context == channel;
+		CHECK_OK(rdma_ack_cm_event(event));
+	}
+	return NULL;
+}
+
+TEST(destroy_while_read, "ids destroyed by some threads while another reads their events",
+     .timeout = 120)
+{
+	struct rdma_event_channel *channel = make_channel();
+	pthread_t reader, users[3];
+	struct rdma_cm_id *last;
+
+	CHECK_OK(pthread_create(&reader, NULL, read_until_stopped, channel));
+	for (int i = 0; i < 3; i++)
+		CHECK_OK(pthread_create(&users[i], NULL, resolve_and_destroy, channel));
+	for (int i = 0; i < 3; i++)
+		CHECK_OK(pthread_join(users[i], NULL));
+	last = make_id(channel, RDMA_PS_TCP);
+	last->context = channel;
+	CHECK_OK(rdma_resolve_addr(last, NULL, test_addr(7000), 5000));
+	CHECK_OK(pthread_join(reader, NULL));
+	CHECK_OK(rdma_destroy_id(last));
 	rdma_destroy_event_channel(channel);
 }
 

@@ -272,16 +272,21 @@ uint64_t event_argument(const struct rdma_cm_event *event)
 	return argument;
 }
 
-void require_kernel(int major, int minor)
+bool kernel_at_least(int major, int minor)
 {
 	int running_major = 0, running_minor = 0;
 	struct utsname name;
 
 	CHECK_OK(uname(&name));
 	CHECK(sscanf(name.release, "%d.%d", &running_major, &running_minor) == 2);
-	if (running_major < major ||
-	    (running_major == major && running_minor < minor))
-		SKIP("kernel %s is older than %d.%d", name.release, major, minor);
+	return running_major > major ||
+	       (running_major == major && running_minor >= minor);
+}
+
+void require_kernel(int major, int minor)
+{
+	if (!kernel_at_least(major, minor))
+		SKIP("the kernel is older than %d.%d", major, minor);
 }
 
 /* ---- Environment --------------------------------------------------------- */

@@ -154,6 +154,7 @@ typedef int write_cm_event_fn(struct rdma_cm_id *, enum rdma_cm_event_type, int,
 void *library_symbol(const char *name);
 /* The argument of a USER event (a union member newer than the headers). */
 uint64_t event_argument(const struct rdma_cm_event *event);
+bool kernel_at_least(int major, int minor);
 /* Skips the case on kernels older than this. */
 void require_kernel(int major, int minor);
 

@@ -4,6 +4,7 @@
 
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
@@ -132,6 +133,29 @@ TEST(crowd, "70000 ids at a time, the last as good as the first", .timeout = 180
 	for (int i = 0; i < CROWD; i++)
 		CHECK_OK(rdma_destroy_id(ids[i]));
 	free(ids);
+	rdma_destroy_event_channel(channel);
+}
+
+static void on_signal(int number)
+{
+	(void)number;
+}
+
+TEST(signals, "calls succeed under a storm of signals", .timeout = 60)
+{
+	struct rdma_event_channel *channel = make_channel();
+	struct sigaction action = { .sa_handler = on_signal };
+
+	CHECK_OK(sigaction(SIGALRM, &action, NULL));
+	ualarm(1000, 1000);
+	for (int i = 0; i < 300; i++) {
+		struct rdma_cm_id *id = make_id(i % 2 ? channel : NULL, RDMA_PS_TCP);
+
+		CHECK_OK(rdma_bind_addr(id, test_addr(0)));
+		CHECK_OK(rdma_listen(id, 1));
+		CHECK_OK(rdma_destroy_id(id));
+	}
+	ualarm(0, 0);
 	rdma_destroy_event_channel(channel);
 }
 
