@@ -59,6 +59,7 @@ pub fn stage() -> Result<PathBuf> {
     }
     let built = target_directory()?.join("release/librdmacm.so");
     let stage = workspace::target("stage/lib")?;
+    let _lock = workspace::lock(&stage.join(".lock"))?;
     // Copied aside and renamed: a running machine may have the old one mapped.
     let fresh = stage.join(".librdmacm.so.new");
     fs::copy(&built, &fresh).with_context(|| format!("cannot copy {}", built.display()))?;

@@ -31,6 +31,8 @@ pub const LOOK_AGAIN: Duration = Duration::from_millis(20);
 pub enum Ready {
     /// The kernel lists an identifier of it that listens.
     Listening,
+    /// Somebody listens on this TCP port.
+    ListeningOnTcp(u16),
     /// It has printed this text so many times.
     Printed(&'static str, usize),
 }
@@ -91,6 +93,7 @@ impl Running {
         self.wait_until("is ready", |program| {
             Ok(match ready {
                 Ready::Listening => device::identifiers(program.pid(), "LISTEN")? > 0,
+                Ready::ListeningOnTcp(port) => tcp_listener(port)?,
                 Ready::Printed(text, times) => program.output().matches(text).count() >= times,
             })
         })
@@ -184,6 +187,17 @@ impl Running {
         let start = lines.len().saturating_sub(LINES);
         format!("\"{}\"", lines[start..].join(" | "))
     }
+}
+
+/// Whether /proc/net/tcp (proc_net_tcp.txt of the kernel) has a socket in state
+/// LISTEN on this port.
+fn tcp_listener(port: u16) -> Result<bool> {
+    const LISTEN: &str = "0A";
+    let port = format!(":{port:04X}");
+    Ok(fs::read_to_string("/proc/net/tcp")?.lines().any(|line| {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        fields.get(1).is_some_and(|local| local.ends_with(&port)) && fields.get(3) == Some(&LISTEN)
+    }))
 }
 
 impl Drop for Running {
