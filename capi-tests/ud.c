@@ -160,6 +160,17 @@ TEST(accept_limit, "85 UD accept with 137 bytes: EINVAL, the client gets UNREACH
 	pair_close(&pair);
 }
 
+TEST(accept_nothing, "68 UD accept with neither parameters nor QP: EINVAL, the request stays [fix]")
+{
+	struct pair pair;
+
+	pair_to_request(&pair, RDMA_PS_UDP);
+	CHECK_ERRNO(rdma_accept(pair.server, NULL), EINVAL);
+	CHECK_OK(rdma_reject(pair.server, NULL, 0));
+	CHECK_EQ(take_event(pair.client_channel, RDMA_CM_EVENT_UNREACHABLE), SIDR_REJECT);
+	pair_close(&pair);
+}
+
 TEST(reject, "86 UD reject gives UNREACHABLE 2")
 {
 	struct pair pair;

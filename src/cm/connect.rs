@@ -240,6 +240,10 @@ pub fn connect(id: &Arc<Id>, param: Option<&Param<'_>>) -> Result<()> {
 /// refuses, the peer has been rejected.
 pub fn accept(id: &Arc<Id>, param: Option<&Param<'_>>) -> Result<()> {
     let device = validate(id, param)?;
+    // In every port space: an answer must name a queue pair.
+    if param.is_none() && id.qp().is_null() {
+        return Err(Error::invalid("accept with neither parameters nor QP"));
+    }
     let depths = {
         let state = id.state();
         let most = Depths::most_of(&device);
