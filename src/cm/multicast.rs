@@ -272,12 +272,9 @@ fn unlink_newest(id: &Id, addr: &SockAddr) -> Option<Arc<Membership>> {
 /// and then the identifier remains a member.
 pub fn leave(id: &Arc<Id>, addr: &SockAddr) -> Result<()> {
     let not_joined = Error::new(libc::EADDRNOTAVAIL, "leave a group that was not joined");
-    let membership = {
-        let _guard = id.lock_qp();
-        let membership = unlink_newest(id, addr).ok_or(not_joined)?;
-        detach(id, &membership);
-        membership
-    };
+    // Once it is off the list, an event of the join does not attach the queue
+    // pair any more.
+    let membership = unlink_newest(id, addr).ok_or(not_joined)?;
     let handle = membership.handle().ok_or(not_joined)?;
     let reply = id
         .descriptor()
@@ -286,6 +283,10 @@ pub fn leave(id: &Arc<Id>, addr: &SockAddr) -> Result<()> {
             log::error!("{id}: {membership}: {error}");
             id.state().memberships.insert(0, Arc::clone(&membership));
         })?;
+    {
+        let _guard = id.lock_qp();
+        detach(id, &membership);
+    }
     let reported = reply.events_reported;
     membership.accounting.wait_for(reported, |missing, last| {
         log::warn!(
