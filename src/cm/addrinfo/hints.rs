@@ -60,7 +60,8 @@ impl Hints {
             (
                 bytes(raw.ai_src_addr.cast(), raw.ai_src_len as usize),
                 bytes(raw.ai_dst_addr.cast(), raw.ai_dst_len as usize),
-                bytes(raw.ai_route, raw.ai_route_len),
+                // Only one record is used, however long the route is.
+                bytes(raw.ai_route, raw.ai_route_len.min(DATA_LEN)),
             )
         };
         Ok(Some(Self {
