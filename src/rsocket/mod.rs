@@ -9,6 +9,7 @@
 //! | [`flow`] | credits, buffer halves and send space, without any device |
 //! | [`wire`] | formats of private data, messages and list entries |
 //! | [`service`] | the thread that accepts, completes and ends connections |
+//! | [`poll`] | `rpoll` and `rselect` |
 //! | [`wait`] | sleeping and waking |
 //! | [`option`], [`settings`] | options, defaults, configuration files |
 //! | [`memory`], [`vectors`] | registered memory; the program's buffers |
@@ -20,6 +21,7 @@ pub mod endpoint;
 pub mod flow;
 pub mod memory;
 pub mod option;
+pub mod poll;
 pub mod service;
 pub mod settings;
 pub mod sockets;

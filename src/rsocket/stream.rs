@@ -467,8 +467,13 @@ impl Stream {
         }
     }
 
+    /// Whether it was closed while somebody still uses it.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
     fn check_open(&self) -> Result<()> {
-        if self.closed.load(Ordering::Acquire) {
+        if self.is_closed() {
             return Err(Error::new(libc::EBADF, "use a closed socket"));
         }
         Ok(())

@@ -21,6 +21,12 @@ pub struct Table<T> {
     pages: [OnceLock<Box<[Slot<T>]>>; PAGES],
 }
 
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<T> Table<T> {
     /// An empty map.
     pub const fn new() -> Self {
