@@ -877,16 +877,13 @@ pub unsafe extern "C" fn rdma_getaddrinfo(
     respond_to_lookup(call, lookup())
 }
 
-/// Frees a list from `rdma_getaddrinfo` or `rdma_query_addrinfo`. NULL is
-/// ignored. See rdma_getaddrinfo(3).
-///
-/// # Safety
-/// `res` is NULL or came from one of these functions and was not freed before.
+/// Frees a list from `rdma_getaddrinfo` or `rdma_query_addrinfo`. NULL, and
+/// what was freed before or is no such list, is ignored. See
+/// rdma_getaddrinfo(3).
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn rdma_freeaddrinfo(res: *mut rdma_addrinfo) {
+pub extern "C" fn rdma_freeaddrinfo(res: *mut rdma_addrinfo) {
     enter("rdma_freeaddrinfo");
-    // SAFETY: the caller vouches for the list.
-    drop(unsafe { addrinfo::List::from_raw(res) });
+    drop(addrinfo::List::from_raw(res));
 }
 
 /// Gets the attributes with which a program that manages its own queue pair

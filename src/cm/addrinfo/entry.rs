@@ -1,7 +1,8 @@
 //! One result of a lookup, and the C list in which results travel.
 //!
 //! Lists are passed to C and freed by `rdma_freeaddrinfo(3)`; all of their
-//! memory comes from `malloc`.
+//! memory comes from `malloc`. Nodes that C holds are registered, so that what
+//! was freed before, or never came from here, is left alone.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::mem;
@@ -12,6 +13,11 @@ use crate::error::{Error, Result};
 use crate::kernel::addr::SockAddr;
 use crate::kernel::plain::slice_bytes;
 use crate::kernel::uverbs::PathData;
+
+use super::super::registry::Registry;
+
+/// The nodes that C holds.
+static HANDED_OUT: Registry<()> = Registry::new();
 
 /// One result.
 #[derive(Clone, Debug, Default)]
@@ -86,16 +92,33 @@ impl List {
 
     /// Hands the list to C, which returns it by [`List::from_raw`].
     pub fn into_raw(mut self) -> *mut rdma_addrinfo {
+        let mut node = self.0;
+        while !node.is_null() {
+            HANDED_OUT.insert(node as u64, ());
+            // SAFETY: a node of a list that we own.
+            node = unsafe { (*node).ai_next };
+        }
         mem::replace(&mut self.0, ptr::null_mut())
     }
 
-    /// Takes a list back from C; null is an empty list.
-    ///
-    /// # Safety
-    /// `raw` is null or came from [`List::into_raw`] and was not taken back
-    /// before.
-    pub unsafe fn from_raw(raw: *mut rdma_addrinfo) -> Self {
-        Self(raw)
+    /// Takes a list back from C, up to the first node that C does not hold: at
+    /// once if `raw` is null, was taken back before or never came from here.
+    pub fn from_raw(raw: *mut rdma_addrinfo) -> Self {
+        let mut list = Self(raw);
+        let mut place = &raw mut list.0;
+        // SAFETY: `place` is in `list` or in a node just taken back, which is
+        // alive and nobody else's.
+        unsafe {
+            while !(*place).is_null() {
+                if HANDED_OUT.remove(*place as u64).is_none() {
+                    log::warn!("address information that is none of the library's is not freed");
+                    *place = ptr::null_mut();
+                    break;
+                }
+                place = &raw mut (**place).ai_next;
+            }
+        }
+        list
     }
 }
 
@@ -191,7 +214,15 @@ mod tests {
             assert!(node.ai_route.is_null());
             assert_eq!((*node.ai_next).ai_flags, RAI_PASSIVE);
             assert!((*node.ai_next).ai_next.is_null());
-            drop(List::from_raw(raw));
         }
+        drop(List::from_raw(raw));
+        assert!(List::from_raw(raw).0.is_null());
+    }
+
+    #[test]
+    fn what_was_never_handed_out_is_not_taken_back() {
+        let mut foreign = 0u64;
+        assert!(List::from_raw((&raw mut foreign).cast()).0.is_null());
+        assert!(List::from_raw(ptr::null_mut()).0.is_null());
     }
 }
