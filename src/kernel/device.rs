@@ -39,7 +39,8 @@ pub struct CharDevice {
 ///
 /// # Errors
 ///
-/// `EPERM` when the kernel's interface has a version other than 3 and 4.
+/// `EPERM` when the kernel's interface has a version other than 3 and 4;
+/// `EMFILE`, `ENFILE` or `ENOMEM` when there was nothing to ask it with.
 pub fn locate() -> Result<CharDevice> {
     locate_with(netlink::get_chardev(KIND), &sysfs_root())
 }
@@ -53,6 +54,10 @@ fn locate_with(answer: Result<netlink::CharDevReply>, sysfs: &Path) -> Result<Ch
             dev: Some(reply.dev).filter(|dev| *dev != 0),
             abi: reply.abi,
         },
+        // Callers keep what was found; a lack of resources is no answer.
+        Err(error) if matches!(error.errno(), libc::EMFILE | libc::ENFILE | libc::ENOMEM) => {
+            return Err(error);
+        }
         Err(error) => {
             log::debug!("{error}; looking into {} instead", sysfs.display());
             CharDevice {

@@ -77,6 +77,11 @@ fn the_kernels_answer_is_believed() {
 fn sysfs_is_the_fallback_and_the_current_version_its_own() {
     let sysfs = Folder::new("sysfs");
     assert_eq!(locate_with(REFUSED, &sysfs.0), Ok(device(None)));
+    let exhausted = Err(Error::new(libc::EMFILE, "ask"));
+    assert_eq!(
+        locate_with(exhausted, &sysfs.0).unwrap_err().errno(),
+        libc::EMFILE
+    );
     sysfs.file("class/infiniband_ucma/abi_version", "3\n");
     assert_eq!(locate_with(REFUSED, &sysfs.0).unwrap().abi(), 3);
     sysfs.file("class/misc/rdma_cm/abi_version", "4\n");
