@@ -94,6 +94,12 @@ impl Headers {
         self.include.join(header)
     }
 
+    /// The public headers that are there: the original lacks the one of the
+    /// functions that it never had.
+    fn present(&self) -> impl Iterator<Item = &'static str> {
+        headers::paths().filter(|header| self.path(header).exists())
+    }
+
     /// A compiler that takes these headers.
     fn gcc(&self) -> Command {
         let mut gcc = Command::new("gcc");
@@ -129,7 +135,7 @@ impl Headers {
     /// The names that look like constants of the interface.
     fn constants(&self) -> Result<BTreeSet<String>> {
         let mut names = BTreeSet::new();
-        for header in headers::paths() {
+        for header in self.present() {
             let text = self.text(header)?;
             // The guard is an implementation detail.
             let guard = text
@@ -160,7 +166,7 @@ impl Headers {
         let dir = workspace::target("abi")?;
         let (source, program) = (dir.join("values.c"), dir.join("values"));
         let mut text = String::from("#include <stdio.h>\n");
-        for header in headers::paths() {
+        for header in self.present() {
             text += &format!("#include <{header}>\n");
         }
         text += "int main(void)\n{\n";
@@ -180,7 +186,8 @@ impl Headers {
     fn prototypes(&self) -> Result<BTreeSet<String>> {
         let dir = workspace::target("abi")?;
         let (source, listing) = (dir.join("prototypes.c"), dir.join("prototypes.X"));
-        let text: String = headers::paths()
+        let text: String = self
+            .present()
             .map(|header| format!("#include <{header}>\n"))
             .collect();
         fs::write(&source, text)?;
@@ -192,7 +199,8 @@ impl Headers {
                 .arg(&source),
         )?;
         let listing = fs::read_to_string(&listing)?;
-        let own: Vec<_> = headers::paths()
+        let own: Vec<_> = self
+            .present()
             .map(|header| format!("/* {}:", self.path(header).display()))
             .collect();
         Ok(listing

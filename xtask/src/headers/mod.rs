@@ -32,6 +32,10 @@ const HEADERS: &[Header] = &[
         sources: &["abi/ib.rs"],
     },
     Header {
+        path: "rdma/rdma_cm_kapi.h",
+        sources: &["abi/kapi.rs", "capi/rdma_cm_kapi.rs"],
+    },
+    Header {
         path: "rdma/rdma_cma.h",
         sources: &["abi/constants.rs", "abi/mod.rs", "capi/rdma_cma.rs"],
     },

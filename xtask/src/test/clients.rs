@@ -5,8 +5,9 @@
 //! itself is ended after its client), the client printed the pattern, the
 //! server had the intended library mapped, and the RDMA device sent packets.
 //!
-//! Not here, as the original fails with them on soft-RoCE: rdma_xserver and
-//! rdma_xclient with XRC.
+//! Not here: rdma_xserver and rdma_xclient with XRC, which fail on soft-RoCE
+//! with the original too; and perftest, whose client makes a second connection
+//! that races with its server's second listen.
 
 use std::process::Command;
 
@@ -59,7 +60,7 @@ impl Row {
     }
 }
 
-const ROWS: [Row; 13] = [
+const ROWS: [Row; 11] = [
     Row::new(
         "rping",
         "rping -s -a $IP -C 3 -v",
@@ -132,18 +133,6 @@ const ROWS: [Row; 13] = [
         "rdma_xserver -p 7482 -c r",
         "rdma_xclient -s $IP -p 7482 -c r",
         "end 0",
-    ),
-    Row::new(
-        "ib_send_bw -R",
-        "ib_send_bw -F -d $DEV -R -n 200 -s 4096",
-        "ib_send_bw -F -d $DEV -R -n 200 -s 4096 $IP",
-        "4096 ",
-    ),
-    Row::new(
-        "ib_read_lat -R",
-        "ib_read_lat -F -d $DEV -R -n 100 -s 4096",
-        "ib_read_lat -F -d $DEV -R -n 100 -s 4096 $IP",
-        "4096 ",
     ),
 ];
 
@@ -256,7 +245,6 @@ fn expand(command: &str) -> Result<Vec<String>> {
         .map(|word| match word {
             "$IP" => variable("RDMACM_TEST_IP"),
             "$IP6" => variable("RDMACM_TEST_IP6"),
-            "$DEV" => variable("RDMACM_TEST_DEV"),
             _ => Ok(word.to_owned()),
         })
         .collect()
