@@ -6,8 +6,12 @@ use std::os::unix::net::UnixStream;
 
 use proptest::prelude::*;
 
-use super::super::submit;
 use super::*;
+use crate::error::Error;
+use crate::kernel::addr::{Gid, SockAddr};
+use crate::kernel::command::{Reply, submit};
+use crate::kernel::plain::Plain;
+use crate::verbs::bindings::ibv_gid;
 
 /// The bytes that a command writes, with the address for the reply cleared.
 fn written<C: Command>(command: C, response: Option<usize>) -> Vec<u8> {
