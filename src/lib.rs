@@ -4,7 +4,7 @@
 //! C programs use it through the functions of [`capi`], which are exported
 //! under the names, symbol versions and structure layouts of the original.
 //! Below lies a core that knows nothing of C conventions: [`cm`] is the
-//! connection manager, [`kernel`] speaks the kernel's command interface and
+//! connection manager, [`kapi`] what the kernel's own has beyond it, [`kernel`] speaks the kernel's command interface and
 //! [`verbs`] speaks to the system's libibverbs.
 
 pub mod abi;
@@ -12,6 +12,7 @@ pub mod capi;
 pub mod cm;
 pub mod diag;
 pub mod error;
+pub mod kapi;
 pub mod kernel;
 pub mod rsocket;
 pub mod verbs;

@@ -41,3 +41,4 @@ layout!(sockaddr_ib, 48, {
     sib_family: 0, sib_pkey: 2, sib_flowinfo: 4, sib_addr: 8, sib_sid: 24, sib_sid_mask: 32,
     sib_scope_id: 40,
 });
+layout!(rdma_ib_service, 80, { service_id: 0, service_name: 8, flags: 72, reserved: 76 });

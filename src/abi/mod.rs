@@ -1,5 +1,5 @@
 //! The public C structures and constants: here those of `<rdma/rdma_cma.h>`, in
-//! [`ib`] and [`rsocket`] those of the headers of that name.
+//! [`ib`], [`kapi`] and [`rsocket`] those of the headers of these names.
 //!
 //! Layouts are those of the original library (identical from version 44 to
 //! 65) and pinned by compile-time assertions. The types carry their C names,
@@ -10,12 +10,14 @@
 mod assert_layout;
 mod constants;
 pub mod ib;
+pub mod kapi;
 pub mod rsocket;
 
 use std::ffi::{c_char, c_int, c_void};
 
 pub use constants::*;
 pub use ib::*;
+pub use kapi::*;
 
 use crate::verbs::bindings::{
     ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_gid, ibv_pd, ibv_qp, ibv_qp_type,

@@ -11,6 +11,7 @@
 
 mod argument;
 mod convert;
+pub mod rdma_cm_kapi;
 pub mod rdma_cma;
 pub mod rdma_verbs;
 pub mod rsocket;

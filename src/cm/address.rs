@@ -10,6 +10,7 @@ use crate::kernel::addr::SockAddr;
 use crate::kernel::command::submit;
 use crate::kernel::ucma::{Bind, BindIp, Listen, ResolveAddr, ResolveIp, ResolveRoute};
 
+use super::defaults::Defaults;
 use super::id::Id;
 use super::{acm, option, query, sync};
 
@@ -63,6 +64,7 @@ pub fn resolve_addr(
     timeout_ms: i32,
 ) -> Result<()> {
     let fd = id.descriptor()?;
+    let timeout_ms = Defaults::get().resolve_timeout(id, timeout_ms);
     let limit = kernel_timeout(timeout_ms);
     // The event may overtake the return of the command, and its handler
     // writes the same member, so it is written before.
@@ -99,6 +101,7 @@ pub fn resolve_route(id: &Arc<Id>, timeout_ms: i32) -> Result<()> {
     if answered {
         log::debug!("{id}: route taken from ibacm");
     } else {
+        let timeout_ms = Defaults::get().resolve_timeout(id, timeout_ms);
         submit(
             id.descriptor()?,
             ResolveRoute::new(id.handle(), kernel_timeout(timeout_ms)),

@@ -23,8 +23,8 @@ use crate::verbs::bindings::{
     IBV_LINK_LAYER_ETHERNET, IBV_LINK_LAYER_INFINIBAND, IBV_TRANSPORT_IB, IBV_TRANSPORT_IWARP,
     IBV_XRCD_INIT_ATTR_FD, IBV_XRCD_INIT_ATTR_OFLAGS, ibv_alloc_pd, ibv_close_device, ibv_context,
     ibv_dealloc_pd, ibv_device, ibv_device_attr, ibv_free_device_list, ibv_get_device_guid,
-    ibv_get_device_index, ibv_get_device_list, ibv_get_device_name, ibv_open_device, ibv_pd,
-    ibv_port_attr, ibv_query_device, ibv_xrcd, ibv_xrcd_init_attr,
+    ibv_get_device_index, ibv_get_device_list, ibv_get_device_name, ibv_node_type, ibv_open_device,
+    ibv_pd, ibv_port_attr, ibv_query_device, ibv_xrcd, ibv_xrcd_init_attr,
 };
 use crate::verbs::{self, dispatch};
 
@@ -380,6 +380,7 @@ pub struct Device {
     context: *mut ibv_context,
     name: String,
     transport: Transport,
+    node_type: ibv_node_type,
     ports: Vec<LinkLayer>,
     max_responder_resources: u8,
     max_initiator_depth: u8,
@@ -413,6 +414,8 @@ impl Device {
             name: name_of(device),
             // SAFETY: as above; the member does not change.
             transport: transport_of(unsafe { (*device).transport_type }),
+            // SAFETY: as above.
+            node_type: unsafe { (*device).node_type },
             ports: Vec::new(),
             max_responder_resources: 0,
             max_initiator_depth: 0,
@@ -472,6 +475,12 @@ impl Device {
     /// How data travels.
     pub fn transport(&self) -> Transport {
         self.transport
+    }
+
+    /// What kind of device it is: an InfiniBand channel adapter (RoCE too),
+    /// an iWARP adapter or another (`enum ibv_node_type`).
+    pub fn node_type(&self) -> ibv_node_type {
+        self.node_type
     }
 
     /// All ports, from 1, and what each is plugged into.

@@ -11,6 +11,7 @@ use crate::abi::*;
 use crate::error::Result;
 use crate::kernel::ucma::KernelEvent;
 
+use super::defaults::Defaults;
 use super::event::Event;
 use super::id::Id;
 use super::multicast::{self, Membership};
@@ -29,6 +30,7 @@ pub fn deliver(kernel: &KernelEvent) -> Option<Box<Event>> {
         RDMA_CM_EVENT_CONNECT_REQUEST => request(kernel),
         kind => {
             let owner = owner(kernel, kind)?;
+            let _handling = owner.handler().hold();
             let mut event = Event::new(&owner, kind, kernel.status());
             if handle(&owner, &mut event, kernel) {
                 Some(event)
@@ -154,6 +156,7 @@ fn request(kernel: &KernelEvent) -> Option<Box<Event>> {
         log::warn!("connection request for unknown listener dropped");
         return None;
     };
+    let _handling = listener.handler().hold();
     let id = Id::from_request(&listener, kernel.id());
     let mut event = Event::new(&listener, RDMA_CM_EVENT_CONNECT_REQUEST, kernel.status());
     if let Err(error) = prepare_request(&listener, &id, &mut event, kernel) {
@@ -187,6 +190,7 @@ fn prepare_request(
     if listener.is_synchronous() {
         id.become_synchronous()?;
     }
+    Defaults::get().apply(id);
     query::after_request(id, listener.uses_ib_addresses())
 }
 
@@ -197,6 +201,7 @@ fn group_event(kernel: &KernelEvent, kind: rdma_cm_event_type) -> Option<Box<Eve
         log::warn!("{} of unknown group dropped", super::event::name(kind));
         return None;
     };
+    let _handling = id.handler().hold();
     let mut event = Event::new(&id, kind, kernel.status());
     if kind == RDMA_CM_EVENT_MULTICAST_JOIN {
         event.set_ud(&kernel.ud());

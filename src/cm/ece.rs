@@ -16,12 +16,23 @@ use super::id::Id;
 pub struct EcePair {
     local: Ece,
     remote: Ece,
+    reply: Option<Ece>,
 }
 
 impl EcePair {
     /// Remembers what the peer's message carried.
     pub fn set_remote(&mut self, remote: Ece) {
         self.remote = remote;
+    }
+
+    /// Offers `ece`, whatever the driver says of the queue pair.
+    pub fn set_local(&mut self, ece: Ece) {
+        self.local = ece;
+    }
+
+    /// Answers with `ece` instead of what follows from both sides' options.
+    pub fn set_reply(&mut self, ece: Ece) {
+        self.reply = Some(ece);
     }
 
     /// What a connection request carries.
@@ -32,10 +43,10 @@ impl EcePair {
     /// What the answer to a connection request carries: our options under the
     /// vendor that the peer asked for.
     pub fn for_reply(&self) -> Ece {
-        Ece {
+        self.reply.unwrap_or(Ece {
             vendor_id: self.remote.vendor_id,
             attr_mod: self.local.attr_mod,
-        }
+        })
     }
 
     /// What a queue pair is set to for the request that it answers, if the
@@ -198,6 +209,7 @@ mod tests {
         let pair = EcePair {
             local: ece(5, 7),
             remote: ece(0, 3),
+            reply: None,
         };
         assert_eq!(pair.for_passive_qp(), None);
         assert_eq!(pair.for_active_qp(), Ok(ece(5, 0)));
@@ -208,6 +220,7 @@ mod tests {
         let pair = EcePair {
             local: ece(5, 7),
             remote: ece(5, 3),
+            reply: None,
         };
         assert_eq!(pair.for_passive_qp(), Some(ece(5, 3)));
         assert_eq!(pair.for_active_qp(), Ok(ece(5, 3)));
@@ -219,6 +232,7 @@ mod tests {
         let pair = EcePair {
             local: ece(5, 7),
             remote: ece(6, 3),
+            reply: None,
         };
         assert_eq!(pair.for_passive_qp(), Some(ece(5, 0)));
         assert_eq!(

@@ -22,16 +22,18 @@ use crate::kernel::addr::SockAddr;
 use crate::kernel::command::submit;
 use crate::kernel::ucma::{CreateId, DestroyId, MigrateId};
 use crate::verbs::bindings::{
-    IBV_QPT_RC, IBV_QPT_UD, ibv_comp_channel, ibv_context, ibv_cq, ibv_gid, ibv_pd, ibv_qp,
-    ibv_sa_path_rec, ibv_srq,
+    IBV_QPT_RC, IBV_QPT_UD, ibv_comp_channel, ibv_context, ibv_cq, ibv_gid, ibv_node_type, ibv_pd,
+    ibv_qp, ibv_sa_path_rec, ibv_srq,
 };
 
 use super::accounting::Accounting;
 use super::addrinfo::{self, Resolution};
+use super::defaults::Defaults;
 use super::device::Device;
 use super::ece::EcePair;
 use super::endpoint::EndpointAttr;
 use super::event;
+use super::handler::HandlerLock;
 use super::multicast::Membership;
 use super::registry::Registry;
 use super::{channel, cq};
@@ -50,6 +52,7 @@ pub struct Id {
     synchronous: AtomicBool,
     destroying: AtomicBool,
     accounting: Accounting,
+    handler: HandlerLock,
     state: Mutex<State>,
     qp_lock: Mutex<()>,
 }
@@ -88,6 +91,12 @@ pub struct State {
     pub resolution: Resolution,
     /// What the public `path_rec` points to.
     pub paths: Vec<ibv_sa_path_rec>,
+    /// The only type of device to be used.
+    pub node_type: Option<ibv_node_type>,
+    /// Goes before the kernel's minimum RNR timer.
+    pub min_rnr_timer: Option<u8>,
+    /// Events that the kernel reported for predecessors of its object.
+    pub reported_before: u32,
 }
 
 // SAFETY: the public head is only accessed by member copies through raw
@@ -183,6 +192,7 @@ impl Id {
             synchronous: AtomicBool::new(false),
             destroying: AtomicBool::new(false),
             accounting: Accounting::new(),
+            handler: HandlerLock::default(),
             state: Mutex::new(State::default()),
             qp_lock: Mutex::new(()),
         })
@@ -209,6 +219,7 @@ impl Id {
         let reply = submit(fd, CreateId::new(id.uid(), ps, qp_type))?;
         id.publish(reply.id);
         log::debug!("{id}: created, port space {ps:#x}");
+        Defaults::get().apply(&id);
         Ok(id)
     }
 
@@ -246,7 +257,12 @@ impl Id {
             listener.ps(),
             listener.qp_type(),
         );
-        id.state().passive = true;
+        let node_type = listener.state().node_type;
+        {
+            let mut state = id.state();
+            state.passive = true;
+            state.node_type = node_type;
+        }
         id.publish(handle);
         id
     }
@@ -303,6 +319,12 @@ impl Id {
     /// Acknowledgements of this identifier's events.
     pub fn accounting(&self) -> &Accounting {
         &self.accounting
+    }
+
+    /// The lock that keeps this identifier's events from being handled. Taken
+    /// before all others.
+    pub fn handler(&self) -> &HandlerLock {
+        &self.handler
     }
 
     /// The private state. Never held across a kernel command that can block,
@@ -469,6 +491,7 @@ impl Id {
     }
 
     pub(super) fn wait_for_acknowledgements(&self, reported: u32, what: &str) {
+        let reported = reported.wrapping_add(self.state().reported_before);
         self.accounting.wait_for(reported, |missing, last| {
             log::warn!(
                 "{self}: {what} waits for {missing} of {reported} events to be acknowledged, \
@@ -492,6 +515,7 @@ impl Id {
         if self.destroying.swap(true, Ordering::AcqRel) {
             return Err(Error::invalid("destroy an identifier twice"));
         }
+        self.handler.unlock_fully();
         // A resolver thread must not use the kernel's number once it is free.
         addrinfo::cancel(&self);
         let reported = match self.destroy_kernel_object() {
@@ -513,6 +537,43 @@ impl Id {
             unsafe { channel::close(self.channel()) };
         }
         Ok(())
+    }
+
+    /// Replaces the kernel's object by a new, idle one, after it has bound
+    /// itself to a device that is not to be used. Its options are those of a
+    /// new identifier. Not for connection requests, which cannot start again.
+    /// A failure is logged; the identifier can then only be destroyed.
+    pub(super) fn start_again(self: &Arc<Self>) {
+        if self.state().passive {
+            return;
+        }
+        let create = CreateId::new(self.uid(), self.ps(), self.qp_type());
+        let fresh = match self.descriptor().and_then(|fd| submit(fd, create)) {
+            Ok(reply) => reply.id,
+            Err(error) => {
+                log::error!("{self}: cannot start again: {error}");
+                return;
+            }
+        };
+        let old = self.handle();
+        match self.destroy_kernel_object() {
+            Ok(reported) => {
+                let mut state = self.state();
+                state.reported_before = state
+                    .reported_before
+                    .wrapping_add(reported.unwrap_or_default());
+            }
+            Err(error) => log::error!("{self}: kept by the kernel: {error}"),
+        }
+        BY_HANDLE.remove_if(u64::from(old), |other| Arc::ptr_eq(self, other));
+        self.handle.store(fresh, Ordering::Release);
+        BY_HANDLE.insert(u64::from(fresh), Arc::clone(self));
+        // SAFETY: plain bytes, of which all zeroes mean "no address".
+        let none: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
+        self.set_src_storage(none);
+        self.set_dst_storage(none);
+        log::debug!("{self}: starts again in place of id {old}");
+        Defaults::get().apply(self);
     }
 
     /// How many events the kernel reported; `None` if the kernel had lost the

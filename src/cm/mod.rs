@@ -19,6 +19,8 @@
 //! | [`endpoint`] | identifier and queue pair made in one call |
 //! | [`multicast`] | group membership |
 //! | [`option`] | options of an identifier |
+//! | [`defaults`] | options that the environment gives to every identifier |
+//! | [`handler`] | keeping an identifier's events from being handled |
 //! | [`ece`] | enhanced connection establishment |
 //! | [`addrinfo`], [`acm`] | names to addresses, and the ibacm daemon |
 //!
@@ -31,11 +33,13 @@ pub mod addrinfo;
 pub mod channel;
 pub mod connect;
 pub mod cq;
+pub mod defaults;
 pub mod device;
 pub mod dispatch;
 pub mod ece;
 pub mod endpoint;
 pub mod event;
+pub mod handler;
 pub mod id;
 pub mod library;
 pub mod multicast;

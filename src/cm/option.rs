@@ -34,13 +34,19 @@ pub fn set(id: &Id, level: c_int, name: c_int, value: *const c_void, length: usi
     Ok(())
 }
 
+/// Sets an option to the bytes of `value`.
+///
+/// # Errors
+/// As for [`set`].
+pub fn set_bytes(id: &Id, level: c_int, name: c_int, value: &[u8]) -> Result<()> {
+    set(id, level, name, value.as_ptr().cast(), value.len())
+}
+
 /// Sets the path records, which ends route resolution: the kernel reports
 /// `ROUTE_RESOLVED`. One of them must be usable in both directions.
 ///
 /// # Errors
 /// `EINVAL` unless the address is resolved and a record has the needed flags.
 pub fn set_ib_path(id: &Id, paths: &[PathData]) -> Result<()> {
-    let bytes = slice_bytes(paths);
-    let value = bytes.as_ptr().cast();
-    set(id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, value, bytes.len())
+    set_bytes(id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, slice_bytes(paths))
 }

@@ -157,6 +157,15 @@ fn bind_device(id: &Arc<Id>, guid: u64, index: i32, port: u8) -> Result<()> {
     }
     let device = device::find(guid, index)
         .inspect_err(|error| log::error!("{id}: device index {index}: {error}"))?;
+    let required = id.state().node_type;
+    if required.is_some_and(|required| required != device.node_type()) {
+        log::info!("{id}: {device} is of another type than asked for");
+        id.start_again();
+        return Err(Error::new(
+            libc::ENODEV,
+            "use a device of another type than asked for",
+        ));
+    }
     let pd = device.pd()?;
     id.set_verbs(device.context());
     id.set_port_num(port);

@@ -17,9 +17,9 @@ use crate::kernel::command::submit;
 use crate::kernel::ucma::InitQpAttr;
 use crate::verbs;
 use crate::verbs::bindings::{
-    IBV_QP_ACCESS_FLAGS, IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY, IBV_QP_SQ_PSN, IBV_QP_STATE,
-    IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, ibv_get_pkey_index,
-    ibv_modify_qp, ibv_qp, ibv_qp_attr,
+    IBV_QP_ACCESS_FLAGS, IBV_QP_MIN_RNR_TIMER, IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY,
+    IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD,
+    ibv_get_pkey_index, ibv_modify_qp, ibv_qp, ibv_qp_attr,
 };
 
 use super::device::{LinkLayer, Transport};
@@ -59,6 +59,11 @@ fn fetch(id: &Id, attr: &mut ibv_qp_attr) -> Result<Mask> {
     }
     let reply = submit(id.descriptor()?, InitQpAttr::new(id.handle(), state))?;
     let mask = reply.apply_to(attr);
+    if mask & IBV_QP_MIN_RNR_TIMER != 0
+        && let Some(timer) = id.state().min_rnr_timer
+    {
+        attr.min_rnr_timer = timer;
+    }
     if state == IBV_QPS_RTR && link_layer(id) == LinkLayer::InfiniBand {
         return Ok(mask & !ROCE_ONLY_BITS);
     }
@@ -303,7 +308,7 @@ pub fn to_drained(id: &Id) -> Result<()> {
 }
 
 /// Whether the identifier has a queue pair that is connected, or was.
-pub(super) fn is_past_connecting(id: &Id) -> bool {
+pub fn is_past_connecting(id: &Id) -> bool {
     let _guard = id.lock_qp();
     let qp = id.qp();
     // SAFETY: not null, and the lock keeps the library from destroying it.

@@ -10,4 +10,7 @@ mod logger;
 mod reason;
 
 pub use logger::initialise;
-pub use reason::{EventStatus, ib_reject_reason, iwarp_reject_reason, sidr_status};
+pub use reason::{
+    EventStatus, ib_reject_message, ib_reject_reason, iwarp_reject_message, iwarp_reject_reason,
+    sidr_status,
+};

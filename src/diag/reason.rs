@@ -3,6 +3,7 @@
 //! service resolution. The texts are those of the Linux kernel's log, which
 //! users find when they search for them.
 
+use std::ffi::CStr;
 use std::fmt;
 use std::io;
 
@@ -10,59 +11,73 @@ use crate::abi::{
     RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_UNREACHABLE, RDMA_CM_EVENT_USER, rdma_cm_event_type,
 };
 
-const UNRECOGNIZED: &str = "unrecognized reason";
+const UNRECOGNIZED: &CStr = c"unrecognized reason";
 
-/// Why an InfiniBand or RoCE peer rejected: the positive `status` of
+/// Why an InfiniBand or RoCE peer rejected, for C: the positive `status` of
 /// `RDMA_CM_EVENT_REJECTED` (InfiniBand specification, volume 1, 12.6.7.2).
-pub const fn ib_reject_reason(status: i32) -> &'static str {
+pub const fn ib_reject_message(status: i32) -> &'static CStr {
     match status {
-        1 => "no QP",
-        2 => "no EEC",
-        3 => "no resources",
-        4 => "timeout",
-        5 => "unsupported",
-        6 => "invalid comm ID",
-        7 => "invalid comm instance",
-        8 => "invalid service ID",
-        9 => "invalid transport type",
-        10 => "stale conn",
-        11 => "RDC not exist",
-        12 => "invalid GID",
-        13 => "invalid LID",
-        14 => "invalid SL",
-        15 => "invalid traffic class",
-        16 => "invalid hop limit",
-        17 => "invalid packet rate",
-        18 => "invalid alt GID",
-        19 => "invalid alt LID",
-        20 => "invalid alt SL",
-        21 => "invalid alt traffic class",
-        22 => "invalid alt hop limit",
-        23 => "invalid alt packet rate",
-        24 => "port CM redirect",
-        25 => "port redirect",
-        26 => "invalid MTU",
-        27 => "insufficient resp resources",
-        28 => "consumer defined",
-        29 => "invalid RNR retry",
-        30 => "duplicate local comm ID",
-        31 => "invalid class version",
-        32 => "invalid flow label",
-        33 => "invalid alt flow label",
-        35 => "vendor option is not supported",
+        1 => c"no QP",
+        2 => c"no EEC",
+        3 => c"no resources",
+        4 => c"timeout",
+        5 => c"unsupported",
+        6 => c"invalid comm ID",
+        7 => c"invalid comm instance",
+        8 => c"invalid service ID",
+        9 => c"invalid transport type",
+        10 => c"stale conn",
+        11 => c"RDC not exist",
+        12 => c"invalid GID",
+        13 => c"invalid LID",
+        14 => c"invalid SL",
+        15 => c"invalid traffic class",
+        16 => c"invalid hop limit",
+        17 => c"invalid packet rate",
+        18 => c"invalid alt GID",
+        19 => c"invalid alt LID",
+        20 => c"invalid alt SL",
+        21 => c"invalid alt traffic class",
+        22 => c"invalid alt hop limit",
+        23 => c"invalid alt packet rate",
+        24 => c"port CM redirect",
+        25 => c"port redirect",
+        26 => c"invalid MTU",
+        27 => c"insufficient resp resources",
+        28 => c"consumer defined",
+        29 => c"invalid RNR retry",
+        30 => c"duplicate local comm ID",
+        31 => c"invalid class version",
+        32 => c"invalid flow label",
+        33 => c"invalid alt flow label",
+        35 => c"vendor option is not supported",
         _ => UNRECOGNIZED,
     }
 }
 
-/// Why an iWARP connection was rejected: the negative `status` of
+/// Why an iWARP connection was rejected, for C: the negative `status` of
 /// `RDMA_CM_EVENT_REJECTED`.
-pub const fn iwarp_reject_reason(status: i32) -> &'static str {
+pub const fn iwarp_reject_message(status: i32) -> &'static CStr {
     match status.saturating_neg() {
-        libc::ECONNRESET => "reset by remote host",
-        libc::ECONNREFUSED => "refused by remote application",
-        libc::ETIMEDOUT => "setup timeout",
+        libc::ECONNRESET => c"reset by remote host",
+        libc::ECONNREFUSED => c"refused by remote application",
+        libc::ETIMEDOUT => c"setup timeout",
         _ => UNRECOGNIZED,
     }
+}
+
+/// The text of [`ib_reject_message`].
+pub fn ib_reject_reason(status: i32) -> &'static str {
+    words(ib_reject_message(status))
+}
+
+/// The text of [`iwarp_reject_message`].
+pub fn iwarp_reject_reason(status: i32) -> &'static str {
+    words(iwarp_reject_message(status))
+}
+
+fn words(message: &'static CStr) -> &'static str {
+    message.to_str().unwrap_or_default()
 }
 
 /// Why a datagram peer did not give its address: the positive `status` of
@@ -75,7 +90,7 @@ pub const fn sidr_status(status: i32) -> &'static str {
         3 => "no QP",
         4 => "redirected",
         5 => "version unsupported",
-        _ => UNRECOGNIZED,
+        _ => "unrecognized reason",
     }
 }
 
@@ -168,13 +183,13 @@ mod tests {
     #[test]
     fn numbers_outside_the_tables_are_named_as_such() {
         for status in [i32::MIN, -1, 0, 34, 36, i32::MAX] {
-            assert_eq!(ib_reject_reason(status), UNRECOGNIZED);
+            assert_eq!(ib_reject_message(status), UNRECOGNIZED);
         }
         for status in [i32::MIN, 0, 28, i32::MAX] {
-            assert_eq!(iwarp_reject_reason(status), UNRECOGNIZED);
+            assert_eq!(iwarp_reject_message(status), UNRECOGNIZED);
         }
         for status in [i32::MIN, -1, 6, i32::MAX] {
-            assert_eq!(sidr_status(status), UNRECOGNIZED);
+            assert_eq!(sidr_status(status), "unrecognized reason");
         }
     }
 }

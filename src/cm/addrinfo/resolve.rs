@@ -89,19 +89,50 @@ fn begin(id: &Id, first: Resolution) -> Result<()> {
     }
 }
 
+/// An InfiniBand service to look up.
+#[derive(Clone, Copy, Debug)]
+pub enum Service<'a> {
+    /// By its identifier, in host order.
+    Number(u64),
+    /// By its name, of up to 63 bytes.
+    Name(&'a [u8]),
+}
+
+/// Starts to look up an InfiniBand service. Ends with `ADDRINFO_RESOLVED` or
+/// `ADDRINFO_ERROR`.
+///
+/// # Errors
+/// `EBUSY` while a resolution is running or its result has not been fetched,
+/// `EINVAL` for an unbound identifier, `EOPNOTSUPP` if its device is not on
+/// InfiniBand or the kernel older than 6.17; in synchronous mode also why the
+/// lookup failed.
+pub fn resolve_service(id: &Arc<Id>, service: Service<'_>) -> Result<()> {
+    begin(id, Resolution::Service)?;
+    submit_service(id, service)
+        .and_then(|()| sync::complete(id))
+        .inspect_err(|_| cancel(id))
+}
+
 fn start_service(id: &Id, names: bool, service: Option<&CStr>) -> Result<()> {
     if names {
         return Err(Error::new(libc::ENOTSUP, "resolve a service and a name"));
     }
     let service = service.ok_or(Error::invalid("resolve a service: none given"))?;
+    match service_number(service) {
+        Some(number) => submit_service(id, Service::Number(number)),
+        None => submit_service(id, Service::Name(service.to_bytes())),
+    }
+}
+
+fn submit_service(id: &Id, service: Service<'_>) -> Result<()> {
     id.require_device()?;
     require_support(id)?;
-    let command = match service_number(service) {
-        Some(number) => ResolveIbService::by_id(id.handle(), number),
-        None => ResolveIbService::by_name(id.handle(), service.to_bytes())?,
+    let command = match service {
+        Service::Number(number) => ResolveIbService::by_id(id.handle(), number),
+        Service::Name(name) => ResolveIbService::by_name(id.handle(), name)?,
     };
     submit(id.descriptor()?, command)?;
-    log::debug!("{id}: resolves service {service:?}");
+    log::debug!("{id}: resolves {service:?}");
     Ok(())
 }
 
