@@ -17,9 +17,9 @@ const PACKAGES: &[&str] = &[
     "pkg-config",
     "libibverbs-dev",
     "librdmacm-dev",
+    "clang",
     "libclang-dev",
     // The original library and its unmodified programs.
-    "librdmacm1",
     "rdmacm-utils",
     "ibverbs-providers",
     "ibverbs-utils",
@@ -36,6 +36,7 @@ const PACKAGES: &[&str] = &[
     // Measuring and checking.
     "strace",
     "valgrind",
+    "libc6-dbg",
     "abigail-tools",
     "dpkg-dev",
 ];

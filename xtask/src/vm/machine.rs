@@ -265,7 +265,7 @@ fn qemu(job: &Job, run: &RunFolder, console: &Path) -> Result<Command> {
             socket(3 - link.host),
         ));
         command.arg("-device").arg(format!(
-            "virtio-net-pci,netdev=link,mac=52:54:00:98:00:{:02x}",
+            "virtio-net-pci,romfile=,netdev=link,mac=52:54:00:98:00:{:02x}",
             link.host
         ));
     }
