@@ -15,10 +15,12 @@ use crate::verbs::bindings::{
 };
 
 use super::endpoint::{BATCH, Endpoint, RECEIVE, Write};
-use super::flow::{Cost, Inbox, Outbox, Violation};
+use super::flow::{Cost, Inbox, Outbox, Segment, Violation};
+use super::mapping::{Announcement, Mappings, Range, locate};
+use super::memory::{Access, Registration};
 use super::vectors::Cursor;
 use super::wait::{Waiters, lock};
-use super::wire::{BIG_ENDIAN, ConnData, Message, TARGET_LEN, Target};
+use super::wire::{BIG_ENDIAN, ConnData, MAPPING_LEN, Message, TARGET_LEN, Target};
 
 /// Bytes of the first segment of a call; each is twice as long as the one
 /// before, so that copying and sending overlap.
@@ -81,6 +83,7 @@ struct Core {
     armed: bool,
     /// Something changed that others may wait for.
     changed: bool,
+    mappings: Mappings,
     controls: usize,
     consumed_receives: usize,
 }
@@ -131,6 +134,11 @@ impl Work {
     }
 }
 
+/// Bytes of the segment after one of `last` bytes, 0 for the first.
+fn next_segment(last: usize) -> usize {
+    last.saturating_mul(2).clamp(FIRST_SEGMENT, LONGEST_SEGMENT)
+}
+
 fn retry() -> Error {
     Error::new(libc::EAGAIN, "wait for the peer")
 }
@@ -157,6 +165,7 @@ impl Connection {
                 pending: None,
                 armed: false,
                 changed: false,
+                mappings: Mappings::default(),
                 controls: 0,
                 consumed_receives: 0,
             }),
@@ -414,13 +423,14 @@ impl Connection {
         self.with_core(|core| {
             self.progress(core);
             Self::sendable(core)?;
+            self.announce(core)?;
             let before = source.remaining();
             while source.remaining() > 0 && core.outbox.can_send() {
-                self.send_segment(core, source, (*ramp).max(FIRST_SEGMENT));
-                *ramp = (*ramp)
-                    .max(FIRST_SEGMENT)
-                    .saturating_mul(2)
-                    .min(LONGEST_SEGMENT);
+                *ramp = next_segment(*ramp);
+                self.post_segment(core, source, *ramp, |outbox, wanted, inline| {
+                    let segment = outbox.take_segment(wanted, inline)?;
+                    Some((segment, Some(Message::Data(segment.length as u32))))
+                });
                 Self::sendable(core)?;
             }
             if source.remaining() == before {
@@ -445,7 +455,15 @@ impl Connection {
         }
     }
 
-    fn send_segment(&self, core: &mut Core, source: &mut Cursor<'_>, most: usize) {
+    /// Posts up to `most` bytes of `source`. `take` takes the room for them
+    /// and says which message they are, if any.
+    fn post_segment(
+        &self,
+        core: &mut Core,
+        source: &mut Cursor<'_>,
+        most: usize,
+        take: impl FnOnce(&mut Outbox, usize, usize) -> Option<(Segment, Option<Message>)>,
+    ) {
         let (data, chunk) = source.chunk();
         let wanted = source.remaining().min(most);
         // Inline data is sent from the program's buffer, so from one only.
@@ -454,13 +472,13 @@ impl Connection {
         } else {
             0
         };
-        let Some(segment) = core.outbox.take_segment(wanted, inline) else {
+        let Some((segment, message)) = take(&mut core.outbox, wanted, inline) else {
             return;
         };
         let report = core.outbox.report();
         let write = Write {
             target: segment.target,
-            message: Some(Message::Data(segment.length as u32)),
+            message,
             id: Work::Data(report.unwrap_or_default()).encode(),
             signaled: report.is_some(),
         };
@@ -492,6 +510,130 @@ impl Connection {
                 unsafe { source.read(room, length) };
             }
         }
+    }
+
+    /// Tells the peer of mappings that were made or withdrawn.
+    fn announce(&self, core: &mut Core) -> Result<()> {
+        while let Some(Announcement { index, mapping }) = core.mappings.next() {
+            // The original does not return credits for these messages, so
+            // only a peer that says it does is charged.
+            let charged = self.peer.counts_mappings;
+            if !core.outbox.can_post() || charged && !core.outbox.has_credit() {
+                return Err(retry());
+            }
+            let target = Target {
+                addr: self.peer.mapping_address(index),
+                key: self.peer.target_list.key,
+                length: MAPPING_LEN as u32,
+            };
+            let mut bytes = mapping.encode(self.swapped);
+            let vector = libc::iovec {
+                iov_base: bytes.as_mut_ptr().cast(),
+                iov_len: MAPPING_LEN,
+            };
+            let vectors = [vector];
+            // SAFETY: the bytes live until the end of this round.
+            let mut source = unsafe { Cursor::new(&vectors) };
+            self.post_segment(core, &mut source, MAPPING_LEN, |outbox, wanted, inline| {
+                let segment = outbox.take_space(wanted, inline, target)?;
+                if charged {
+                    outbox.charge_message();
+                }
+                Some((segment, Some(Message::Mapping(index))))
+            });
+            core.mappings.announced();
+            Self::sendable(core)?;
+        }
+        Ok(())
+    }
+
+    /// Registers memory of the program's. With `write`, the peer may write to
+    /// it from `offset` on, once it received data that is sent afterwards.
+    ///
+    /// # Errors
+    /// `ENOMEM` if the peer has no room for one more mapping, else what
+    /// libibverbs says.
+    pub fn map(&self, range: Range, write: bool, offset: u64) -> Result<()> {
+        let pd = self.endpoint.id().require_device()?.pd()?;
+        self.with_core(|core| {
+            let index = if write {
+                Some(core.mappings.free_index(self.peer.mappings)?)
+            } else {
+                None
+            };
+            let access = if write {
+                Access::RemoteWrite
+            } else {
+                Access::Local
+            };
+            let length = range.length as usize;
+            // SAFETY: the domain lives as long as the device, which the
+            // identifier keeps. The program asks for its memory to be
+            // written to.
+            let registration =
+                unsafe { Registration::new(pd, range.addr as *mut u8, length, access) }?;
+            core.mappings.add(range, registration, index, offset);
+            Ok(())
+        })
+    }
+
+    /// Withdraws memory that was given to [`Connection::map`].
+    ///
+    /// # Errors
+    /// `EINVAL` if there is no such mapping.
+    pub fn unmap(&self, range: Range) -> Result<()> {
+        self.with_core(|core| {
+            let registration = core.mappings.remove(range)?;
+            self.progress(core);
+            if Self::is_up(core)
+                && let Err(error) = self.announce(core)
+            {
+                log::debug!("{}: {error}", self.endpoint.id());
+            }
+            drop(registration);
+            Ok(())
+        })
+    }
+
+    fn is_up(core: &Core) -> bool {
+        core.link == Link::Up && core.writable
+    }
+
+    /// Writes as much of `source` as there is room for to the memory that the
+    /// peer exposed at `offset`, which moves on.
+    ///
+    /// # Errors
+    /// `EAGAIN` if there is no room, `EFAULT` if nothing is exposed there,
+    /// else as for [`Connection::send`].
+    pub fn write_mapped(
+        &self,
+        source: &mut Cursor<'_>,
+        offset: &mut u64,
+        ramp: &mut usize,
+    ) -> Result<()> {
+        self.with_core(|core| {
+            self.progress(core);
+            Self::sendable(core)?;
+            self.announce(core)?;
+            if !core.outbox.can_post() {
+                return Err(retry());
+            }
+            while source.remaining() > 0 && core.outbox.can_post() {
+                let target = (0..self.endpoint.mappings())
+                    .find_map(|index| locate(&self.endpoint.read_mapping(index), *offset))
+                    .ok_or(Error::new(libc::EFAULT, "write where nothing is mapped"))?;
+                *ramp = next_segment(*ramp);
+                let most = (*ramp).min(target.length as usize);
+                let before = source.remaining();
+                self.post_segment(core, source, most, |outbox, wanted, inline| {
+                    Some((outbox.take_space(wanted, inline, target)?, None))
+                });
+                let written = before.saturating_sub(source.remaining());
+                *offset = offset.wrapping_add(written as u64);
+                Self::sendable(core)?;
+            }
+            Ok(())
+        })
     }
 
     /// Receives what is there, up to the room in `target`. `peek` leaves it
@@ -561,7 +703,8 @@ impl Connection {
                 readable: core.inbox.unread() > 0 || ended,
                 writable: !up || !core.writable || core.outbox.can_send(),
                 end_of_stream: ended,
-                hung_up: core.link == Link::Down,
+                // Programs take it for an error, so not while there is data.
+                hung_up: core.link == Link::Down && core.inbox.unread() == 0,
                 broken: matches!(core.link, Link::Broken { .. }),
             }
         })

@@ -22,7 +22,9 @@ use crate::verbs::{dispatch, failure};
 use super::flow::CONTROL_SLOTS;
 use super::memory::{Access, Region};
 use super::settings::{MAX_QUEUE, Settings};
-use super::wire::{BIG_ENDIAN, ConnData, MAPPING_LEN, Message, TARGET_LEN, TARGETS, Target};
+use super::wire::{
+    BIG_ENDIAN, ConnData, MAPPING_LEN, Mapping, Message, TARGET_LEN, TARGETS, Target,
+};
 
 /// Work request identifier of every receive.
 pub const RECEIVE: u64 = u64::MAX;
@@ -256,6 +258,16 @@ impl Endpoint {
         self.receive.as_ref().map_or(Target::default(), |region| {
             Target::decode(&region.read(offset))
         })
+    }
+
+    /// The mapping that the peer exposed as `index`; empty if it did not.
+    pub fn read_mapping(&self, index: u16) -> Mapping {
+        let lists = self.receive_length + TARGETS as usize * TARGET_LEN;
+        let offset = lists + usize::from(index) * MAPPING_LEN;
+        match &self.receive {
+            Some(region) if index < self.mappings => Mapping::decode(&region.read(offset)),
+            _ => Mapping::default(),
+        }
     }
 
     /// `length` received bytes at `offset` of the receive buffer; `None` if

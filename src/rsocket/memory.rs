@@ -1,5 +1,6 @@
-//! Registered memory: whole pages of this process that a device may read or
-//! write. Who may use which part of it, and when, is not decided here.
+//! Registered memory: memory of this process that a device may read or write,
+//! the library's own or the program's. Who may use which part of it, and when,
+//! is not decided here.
 
 use std::ptr::{self, NonNull};
 
@@ -17,13 +18,74 @@ pub enum Access {
     RemoteWrite,
 }
 
-/// Zeroed, page-aligned, registered memory. The device may write to it at any
+/// Memory that a device knows, until dropped.
+#[derive(Debug)]
+pub struct Registration(NonNull<ibv_mr>);
+
+// SAFETY: libibverbs' objects may be used from any thread; it does not change.
+unsafe impl Send for Registration {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Registration {}
+
+impl Registration {
+    /// Registers `length` bytes at `base`.
+    ///
+    /// # Errors
+    /// What libibverbs says, `EFAULT` among others if there is no memory.
+    ///
+    /// # Safety
+    /// `pd` is a living protection domain that outlives the registration.
+    /// Memory that the peer may write to is used by nobody who relies on its
+    /// contents not to change.
+    pub unsafe fn new(
+        pd: *mut ibv_pd,
+        base: *mut u8,
+        length: usize,
+        access: Access,
+    ) -> Result<Self> {
+        let flags = match access {
+            Access::Local => IBV_ACCESS_LOCAL_WRITE,
+            Access::RemoteWrite => IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
+        };
+        // SAFETY: the caller vouches for the domain; the kernel checks the
+        // memory.
+        let mr = unsafe { ibv_reg_mr(pd, base.cast(), length, flags as i32) };
+        NonNull::new(mr).map(Self).ok_or(Error::last_os(STEP))
+    }
+
+    /// Local key.
+    pub fn local_key(&self) -> u32 {
+        // SAFETY: registered until drop.
+        unsafe { self.0.as_ref().lkey }
+    }
+
+    /// Remote key.
+    pub fn remote_key(&self) -> u32 {
+        // SAFETY: registered until drop.
+        unsafe { self.0.as_ref().rkey }
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        // SAFETY: registered in `new`.
+        let status = unsafe { ibv_dereg_mr(self.0.as_ptr()) };
+        if status != 0 {
+            log::warn!(
+                "memory stays registered: {}",
+                crate::verbs::failure(status, STEP)
+            );
+        }
+    }
+}
+
+/// Zeroed, page-aligned, registered memory of the library's own. The device may write to it at any
 /// time, so it is reached by copies through raw pointers only.
 #[derive(Debug)]
 pub struct Region {
     base: NonNull<u8>,
     length: usize,
-    mr: NonNull<ibv_mr>,
+    registration: Option<Registration>,
 }
 
 // SAFETY: the memory is owned; it is only accessed by copies, and those who
@@ -62,22 +124,19 @@ impl Region {
         if base == libc::MAP_FAILED {
             return Err(Error::last_os("allocate memory"));
         }
-        let flags = match access {
-            Access::Local => IBV_ACCESS_LOCAL_WRITE,
-            Access::RemoteWrite => IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
+        let Some(base) = NonNull::new(base.cast::<u8>()) else {
+            return Err(Error::new(libc::ENOMEM, "allocate memory"));
         };
-        // SAFETY: the mapping is of that length; the caller vouches for the
-        // protection domain.
-        let mr = unsafe { ibv_reg_mr(pd, base, length, flags as i32) };
-        match (NonNull::new(base.cast()), NonNull::new(mr)) {
-            (Some(base), Some(mr)) => Ok(Self { base, length, mr }),
-            _ => {
-                let error = Error::last_os(STEP);
-                // SAFETY: mapped above and known to nobody.
-                unsafe { libc::munmap(base, length) };
-                Err(error)
-            }
-        }
+        let mut region = Self {
+            base,
+            length,
+            registration: None,
+        };
+        // SAFETY: the caller vouches for the domain; the mapping is new and is
+        // only reached by copies.
+        region.registration =
+            Some(unsafe { Registration::new(pd, base.as_ptr(), length, access) }?);
+        Ok(region)
     }
 
     /// Address of the byte at `offset`.
@@ -87,14 +146,16 @@ impl Region {
 
     /// Local key.
     pub fn local_key(&self) -> u32 {
-        // SAFETY: registered until drop.
-        unsafe { self.mr.as_ref().lkey }
+        self.registration
+            .as_ref()
+            .map_or(0, Registration::local_key)
     }
 
     /// Remote key.
     pub fn remote_key(&self) -> u32 {
-        // SAFETY: registered until drop.
-        unsafe { self.mr.as_ref().rkey }
+        self.registration
+            .as_ref()
+            .map_or(0, Registration::remote_key)
     }
 
     /// Pointer to `length` bytes at `offset`, or `None` if they do not lie in
@@ -128,16 +189,9 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: registered in `new`; its users are gone.
-        let status = unsafe { ibv_dereg_mr(self.mr.as_ptr()) };
-        if status != 0 {
-            log::warn!(
-                "memory stays registered: {}",
-                crate::verbs::failure(status, STEP)
-            );
-            return;
-        }
-        // SAFETY: mapped in `new`, and no device knows it any more.
+        self.registration = None;
+        // SAFETY: mapped in `new`; its users are gone. If a device still knows
+        // it, that holds its own reference to the pages.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.length) };
     }
 }

@@ -12,6 +12,7 @@
 //! | [`poll`] | `rpoll` and `rselect` |
 //! | [`wait`] | sleeping and waking |
 //! | [`option`], [`settings`] | options, defaults, configuration files |
+//! | [`mapping`] | memory that the peer may write to directly |
 //! | [`memory`], [`vectors`] | registered memory; the program's buffers |
 //!
 //! Functions here return [`crate::Result`]; none touches `errno`.
@@ -19,6 +20,7 @@
 pub mod connection;
 pub mod endpoint;
 pub mod flow;
+pub mod mapping;
 pub mod memory;
 pub mod option;
 pub mod poll;

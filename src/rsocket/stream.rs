@@ -798,15 +798,28 @@ impl Stream {
     /// Those of [`Connection::send`]; `ENOTCONN`, `EINTR`. After some bytes
     /// were taken there is no error.
     pub fn send(&self, source: &mut Cursor<'_>, flags: i32) -> Result<usize> {
+        let mut ramp = 0;
+        self.transmit(source, flags, |connection, source| {
+            connection.send(source, &mut ramp)
+        })
+    }
+
+    /// Calls `step` until nothing of `source` is left, waiting where it says
+    /// `EAGAIN`.
+    fn transmit<'a>(
+        &self,
+        source: &mut Cursor<'a>,
+        flags: i32,
+        mut step: impl FnMut(&Connection, &mut Cursor<'a>) -> Result<()>,
+    ) -> Result<usize> {
         let connection = self.connection()?;
         let nonblocking = self.is_nonblocking() || flags & libc::MSG_DONTWAIT != 0;
         let deadline = self.send_timeout.deadline();
         let total = source.remaining();
-        let mut ramp = 0;
         while source.remaining() > 0 {
             let result = self.wait_for(Some(connection), nonblocking, deadline, || {
                 self.check_open()?;
-                connection.send(source, &mut ramp)
+                step(connection, source)
             });
             if let Err(error) = result {
                 let sent = total.saturating_sub(source.remaining());
@@ -814,6 +827,36 @@ impl Stream {
             }
         }
         Ok(total)
+    }
+
+    /// The connection on which to map memory.
+    ///
+    /// # Errors
+    /// `EINVAL` if there is none, `EBADF` if the socket is closed.
+    pub fn mappable(&self) -> Result<&Connection> {
+        self.check_open()?;
+        self.connection
+            .get()
+            .ok_or(Error::invalid("map memory of an unconnected socket"))
+    }
+
+    /// Writes `source` to the memory that the peer exposed at `offset`; waits
+    /// for room unless non-blocking. Returns how many bytes were taken, which
+    /// is less than all where a mapping ends.
+    ///
+    /// # Errors
+    /// Those of [`Connection::write_mapped`]; `ENOTCONN`, `EINTR`. After some
+    /// bytes were taken there is no error.
+    pub fn write_mapped(
+        &self,
+        source: &mut Cursor<'_>,
+        mut offset: u64,
+        flags: i32,
+    ) -> Result<usize> {
+        let mut ramp = 0;
+        self.transmit(source, flags, |connection, source| {
+            connection.write_mapped(source, &mut offset, &mut ramp)
+        })
     }
 
     /// Receives into `target`: what is there, or with `MSG_WAITALL` as much
