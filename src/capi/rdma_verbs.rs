@@ -10,7 +10,8 @@ use crate::verbs::bindings::{ibv_pd, ibv_srq_init_attr, ibv_srq_init_attr_ex};
 
 /// Creates a shared receive queue for an identifier that is bound to a device.
 ///
-/// `pd`: protection domain on the same device, or NULL for the identifier's.
+/// `pd`: protection domain on the same device, which is not checked here, or
+/// NULL for the identifier's.
 /// `attr`: requested attributes; the granted ones are written back. If the
 /// identifier has queue pair type `IBV_QPT_XRC_RECV`, an XRC queue is made,
 /// with a completion queue of its own where `attr` names none.
@@ -19,8 +20,8 @@ use crate::verbs::bindings::{ibv_pd, ibv_srq_init_attr, ibv_srq_init_attr_ex};
 /// `rdma_destroy_srq`. Not to be called by two threads for one identifier.
 ///
 /// Returns 0, or -1 with errno: `EINVAL` for an identifier that is unbound or
-/// has a queue already, for a protection domain of another device and for
-/// NULL; else what libibverbs says. See rdma_create_srq(3).
+/// has a queue already and for NULL; else what libibverbs says. See
+/// rdma_create_srq(3).
 ///
 /// # Safety
 /// `attr` is NULL or points to a valid structure; `pd` is NULL or a live

@@ -25,8 +25,9 @@ const NO_ATTRIBUTES: &str = "create a shared receive queue without attributes";
 ///
 /// # Errors
 /// `EINVAL` if `attr` names no type, the identifier has a shared receive
-/// queue or no device, or the protection domain is another device's; else
-/// what libibverbs says. The identifier is then as before.
+/// queue or no device, or there is no protection domain; else what libibverbs
+/// says, also of a protection domain of another device. The identifier is then
+/// as before.
 ///
 /// # Safety
 /// `attr` is null or points to attributes in which every pointer that

@@ -9,7 +9,7 @@ use crate::kernel::addr::{AF_INET, AF_INET6, Gid, SockAddr};
 use super::entry::Entry;
 
 /// Partition key of a full member of the default partition.
-const DEFAULT_PKEY: u16 = 0xFFFF;
+pub(super) const DEFAULT_PKEY: u16 = 0xFFFF;
 /// Length of the header that the kernel puts before the private data of
 /// identifiers with IP addresses: version, IP version, port, source,
 /// destination (InfiniBand specification, annex A11).

@@ -12,6 +12,7 @@ use crate::verbs::bindings::{ibv_gid, ibv_query_gid};
 use super::entry::List;
 use super::failure::LookupError;
 use super::hints::Hints;
+use super::infiniband::DEFAULT_PKEY;
 use super::resolve;
 use crate::cm::address;
 use crate::cm::device::{self, Device, LinkLayer};
@@ -20,8 +21,6 @@ use crate::cm::library;
 
 /// Service identifiers of the port space `RDMA_PS_IB` begin with this.
 pub(super) const IB_SERVICES: u64 = (RDMA_PS_IB as u64) << 16;
-/// Partition key of a full member of the default partition.
-const DEFAULT_PKEY: u16 = 0xFFFF;
 
 /// Looks up `service` in all InfiniBand networks; the first that knows it
 /// answers. Blocks for up to about two seconds per port.
