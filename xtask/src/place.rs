@@ -2,7 +2,7 @@
 //! this machine's own device. Either way it is this program's `guest`
 //! subcommand that does it, and what it prints comes back live.
 
-use std::env;
+use std::fs;
 use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -30,31 +30,55 @@ pub struct Options {
     root: Option<PathBuf>,
 }
 
-/// A place to work in.
-pub enum Place {
+/// A place to work in, and the program that works there.
+pub struct Place {
+    kind: Kind,
+    driver: Driver,
+}
+
+enum Kind {
     /// A virtual machine.
     Vm {
-        /// Its kernel.
         kernel: Kernel,
-        /// Its root, when not this machine's.
         root: Option<PathBuf>,
     },
-    /// This machine.
-    Host {
-        /// The `RDMACM_TEST_*` variables.
-        env: Vec<(String, String)>,
-    },
+    /// This machine, with the `RDMACM_TEST_*` variables.
+    Host { env: Vec<(String, String)> },
+}
+
+/// A copy of this program: its own file may be replaced while it runs, by the
+/// very builds that it starts, and may lie where another root does not see it.
+struct Driver(PathBuf);
+
+impl Driver {
+    fn new() -> Result<Self> {
+        let copy = workspace::target("vm/driver")?.join(std::process::id().to_string());
+        fs::copy("/proc/self/exe", &copy).context("cannot copy this program's own file")?;
+        Ok(Self(copy))
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        // Fails only when somebody removed it already.
+        let _ = fs::remove_file(&self.0);
+    }
 }
 
 impl Options {
     /// Makes the place ready: fetches the kernel, or finds the device.
     pub fn place(&self) -> Result<Place> {
-        if self.host {
-            return Ok(Place::Host { env: own_device()? });
-        }
-        Ok(Place::Vm {
-            kernel: kernel::get(self.kernel)?,
-            root: self.root.as_deref().map(roots::find).transpose()?,
+        let kind = if self.host {
+            Kind::Host { env: own_device()? }
+        } else {
+            Kind::Vm {
+                kernel: kernel::get(self.kernel)?,
+                root: self.root.as_deref().map(roots::find).transpose()?,
+            }
+        };
+        Ok(Place {
+            kind,
+            driver: Driver::new()?,
         })
     }
 }
@@ -62,9 +86,9 @@ impl Options {
 impl Place {
     /// Runs `xtask guest ARGUMENTS` there and returns its exit status.
     pub fn run(&self, arguments: &[&str], limit: Duration, sink: &mut dyn Write) -> Result<u8> {
-        let program = env::current_exe().context("cannot find this program's own file")?;
-        match self {
-            Self::Vm { kernel, root } => {
+        let program = &self.driver.0;
+        match &self.kind {
+            Kind::Vm { kernel, root } => {
                 let mut command = vec![program.to_string_lossy().into_owned(), "guest".to_owned()];
                 command.extend(arguments.iter().map(|word| (*word).to_owned()));
                 machine::run(
@@ -81,7 +105,7 @@ impl Place {
                     sink,
                 )
             }
-            Self::Host { env } => {
+            Kind::Host { env } => {
                 let mut command = Command::new(program);
                 command
                     .arg("guest")
@@ -95,14 +119,14 @@ impl Place {
 
     /// One line on what it is.
     pub fn describe(&self) -> String {
-        match self {
-            Self::Vm { kernel, root } => format!(
+        match &self.kind {
+            Kind::Vm { kernel, root } => format!(
                 "virtual machine, Linux {}, root {}",
                 kernel.version,
                 root.as_ref()
                     .map_or("/".into(), |root| root.display().to_string())
             ),
-            Self::Host { env } => {
+            Kind::Host { env } => {
                 let words: Vec<_> = env.iter().map(|(_, value)| value.as_str()).collect();
                 format!("this machine's own device: {}", words.join(" "))
             }

@@ -50,7 +50,7 @@ pub fn build(kernel: &Kernel) -> Result<Vec<u8>> {
 }
 
 /// The static busybox of this machine.
-pub fn busybox() -> Result<&'static Path> {
+fn busybox() -> Result<&'static Path> {
     ["/bin/busybox", "/usr/bin/busybox"]
         .into_iter()
         .map(Path::new)

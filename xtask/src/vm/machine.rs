@@ -6,7 +6,6 @@
 //! time to boot without KVM, and is a Python package that a fresh machine does
 //! not have.
 
-use std::env;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -60,8 +59,9 @@ pub struct Job<'a> {
 pub struct Link {
     /// Which end: 1 or 2.
     pub host: u8,
-    /// The folder for the sockets of the link, the same for both ends.
-    pub sockets: PathBuf,
+    /// The folder for the sockets of the link and for what the machines tell
+    /// each other, the same for both ends.
+    pub folder: PathBuf,
 }
 
 /// Boots the machine, copies what the command prints to `sink` while it runs,
@@ -150,7 +150,6 @@ impl RunFolder {
         fs::write(self.path.join("guest.sh"), GUEST)?;
         fs::write(self.path.join("config"), config(job)?)?;
         fs::write(self.path.join("command.sh"), command_script(job))?;
-        fs::copy(initramfs::busybox()?, self.path.join("busybox"))?;
         Ok(())
     }
 }
@@ -182,14 +181,12 @@ fn config(job: &Job) -> Result<String> {
         process::quote(&modules.to_string_lossy()),
     );
     if job.root.is_some() {
-        let mut folders = vec![workspace::root(), job.directory.clone()];
-        // With another root, this program's own file must be seen as well.
-        folders.extend(env::current_exe()?.parent().map(Path::to_path_buf));
-        let folders: Vec<_> = folders.iter().map(|dir| dir.to_string_lossy()).collect();
-        config += &format!(
-            "OTHER_ROOT=1\nHOST_FOLDERS={}\n",
-            process::quote(&folders.join(" "))
+        let folders = format!(
+            "{} {}",
+            workspace::root().display(),
+            job.directory.display()
         );
+        config += &format!("OTHER_ROOT=1\nHOST_FOLDERS={}\n", process::quote(&folders));
     }
     let host = job.link.as_ref().map(|link| link.host.to_string());
     config += &format!("HOST={}\n", host.unwrap_or_default());
@@ -258,7 +255,8 @@ fn qemu(job: &Job, run: &RunFolder, console: &Path) -> Result<Command> {
         share(&mut command, &format!("share{index}"), dir, "");
     }
     if let Some(link) = &job.link {
-        let socket = |host: u8| link.sockets.join(host.to_string()).display().to_string();
+        share(&mut command, "link", &link.folder, "");
+        let socket = |host: u8| link.folder.join(host.to_string()).display().to_string();
         command.arg("-netdev").arg(format!(
             "dgram,id=link,local.type=unix,local.path={},remote.type=unix,remote.path={}",
             socket(link.host),

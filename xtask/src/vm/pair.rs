@@ -15,10 +15,10 @@ use crate::workspace;
 pub fn run<'a>(job: impl Fn(Option<Link>) -> Job<'a>) -> Result<u8> {
     // Not below target/: the path of a socket may have 107 bytes only.
     let name = format!("xtask-link-{}", std::process::id());
-    let sockets = workspace::create(std::env::temp_dir().join(name))?;
+    let folder = workspace::create(std::env::temp_dir().join(name))?;
     let jobs = [1, 2].map(|host| {
-        let sockets = sockets.clone();
-        job(Some(Link { host, sockets }))
+        let folder = folder.clone();
+        job(Some(Link { host, folder }))
     });
     let results = thread::scope(|scope| {
         let runs = jobs.each_ref().map(|job| {
@@ -32,8 +32,8 @@ pub fn run<'a>(job: impl Fn(Option<Link>) -> Job<'a>) -> Result<u8> {
                 .unwrap_or_else(|_| Err(anyhow!("the thread that ran the machine panicked")))
         })
     });
-    // Sockets of a link that no longer exists.
-    let _ = fs::remove_dir_all(&sockets);
+    // Sockets and notes of a link that no longer exists.
+    let _ = fs::remove_dir_all(&folder);
     let mut status = 0;
     for result in results {
         let this = result?;
