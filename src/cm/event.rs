@@ -199,7 +199,22 @@ impl fmt::Display for Event {
 /// # Safety
 /// `channel` is null or points to a channel that outlives the call.
 pub unsafe fn get(channel: *const rdma_event_channel) -> Result<*mut rdma_cm_event> {
-    loop {
+    // SAFETY: the caller vouches for the channel.
+    unsafe { get_while(channel, || true) }
+}
+
+/// Like [`get`], as long as `wanted` says so. It is asked before each wait.
+///
+/// # Errors
+/// As for [`get`]; `ECANCELED` if no event is wanted any more.
+///
+/// # Safety
+/// As for [`get`].
+pub(super) unsafe fn get_while(
+    channel: *const rdma_event_channel,
+    wanted: impl Fn() -> bool,
+) -> Result<*mut rdma_cm_event> {
+    while wanted() {
         // SAFETY: the caller vouches for the channel.
         let fd = unsafe { channel::descriptor(channel) }?;
         let kernel_event = submit(fd, GetEvent::new())?;
@@ -207,6 +222,7 @@ pub unsafe fn get(channel: *const rdma_event_channel) -> Result<*mut rdma_cm_eve
             return Ok(event.publish());
         }
     }
+    Err(Error::new(libc::ECANCELED, "wait for an event"))
 }
 
 /// Acknowledges and frees an event. May be called from any thread.

@@ -36,6 +36,7 @@ use super::event;
 use super::handler::HandlerLock;
 use super::multicast::Membership;
 use super::registry::Registry;
+use super::waiters::{Waiters, Waiting};
 use super::{channel, cq};
 
 /// Every living identifier by the address of its public head, which is also
@@ -52,6 +53,7 @@ pub struct Id {
     synchronous: AtomicBool,
     destroying: AtomicBool,
     accounting: Accounting,
+    waiters: Waiters,
     handler: HandlerLock,
     state: Mutex<State>,
     qp_lock: Mutex<()>,
@@ -192,6 +194,7 @@ impl Id {
             synchronous: AtomicBool::new(false),
             destroying: AtomicBool::new(false),
             accounting: Accounting::new(),
+            waiters: Waiters::default(),
             handler: HandlerLock::default(),
             state: Mutex::new(State::default()),
             qp_lock: Mutex::new(()),
@@ -325,6 +328,30 @@ impl Id {
     /// before all others.
     pub fn handler(&self) -> &HandlerLock {
         &self.handler
+    }
+
+    /// Counts the calling thread among those who wait for an event in
+    /// synchronous mode, until the result is dropped.
+    pub(super) fn begin_waiting(&self) -> Waiting<'_> {
+        self.waiters.enter()
+    }
+
+    /// Whether a thread that began to wait on `channel` may go on: another
+    /// thread may be about to destroy or migrate the identifier.
+    pub(super) fn may_wait_on(&self, channel: *mut rdma_event_channel) -> bool {
+        !self.destroying.load(Ordering::Acquire) && self.channel() == channel
+    }
+
+    /// Closes a channel that was private to this identifier, after the
+    /// threads that wait on it have left.
+    fn close_private(&self, channel: *mut rdma_event_channel) {
+        // SAFETY: only this function closes a private channel.
+        let evicted = unsafe { channel::descriptor(channel) }.and_then(|fd| self.waiters.evict(fd));
+        match evicted {
+            // SAFETY: nobody else knows the channel, and nobody waits on it.
+            Ok(()) => unsafe { channel::close(channel) },
+            Err(error) => log::error!("{self}: private channel left open: {error}"),
+        }
     }
 
     /// The private state. Never held across a kernel command that can block,
@@ -471,9 +498,8 @@ impl Id {
         };
         self.synchronous.store(private, Ordering::Release);
         if was_synchronous {
+            self.close_private(old);
             self.release_event();
-            // SAFETY: it was private to this identifier, which has left it.
-            unsafe { channel::close(old) };
         }
         self.wait_for_acknowledgements(reported, "migrate");
         Ok(())
@@ -526,16 +552,15 @@ impl Id {
                 return Err(error);
             }
         };
+        if self.is_synchronous() {
+            self.close_private(self.channel());
+        }
         self.release_event();
         if let Some(reported) = reported {
             self.wait_for_acknowledgements(reported, "destroy");
         }
         log::debug!("{self}: destroyed");
         self.unpublish();
-        if self.is_synchronous() {
-            // SAFETY: the channel is private to this identifier.
-            unsafe { channel::close(self.channel()) };
-        }
         Ok(())
     }
 

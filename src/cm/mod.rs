@@ -21,6 +21,7 @@
 //! | [`option`] | options of an identifier |
 //! | [`defaults`] | options that the environment gives to every identifier |
 //! | [`handler`] | keeping an identifier's events from being handled |
+//! | [`waiters`] | threads that wait in synchronous mode |
 //! | [`ece`] | enhanced connection establishment |
 //! | [`addrinfo`], [`acm`] | names to addresses, and the ibacm daemon |
 //!
@@ -50,3 +51,4 @@ pub mod registry;
 pub mod srq;
 pub mod sync;
 pub mod transition;
+pub mod waiters;

@@ -21,6 +21,7 @@ use super::{event, qp};
 /// Blocks without a time limit of its own. Signals do not end the wait.
 ///
 /// # Errors
+/// `ECANCELED` if another thread destroyed or migrated the identifier,
 /// `ECONNREFUSED` if the peer rejected, `ENODEV` if the device was removed,
 /// else the errno of the event's status.
 pub fn complete(id: &Arc<Id>) -> Result<()> {
@@ -45,6 +46,7 @@ fn wait(id: &Arc<Id>, unrelated: impl Fn(rdma_cm_event_type) -> bool) -> Result<
     if !id.is_synchronous() {
         return Ok(());
     }
+    let _waiting = id.begin_waiting();
     loop {
         let (kind, status) = next(id)?;
         if status == 0 && unrelated(kind) {
@@ -59,12 +61,15 @@ fn wait(id: &Arc<Id>, unrelated: impl Fn(rdma_cm_event_type) -> bool) -> Result<
     }
 }
 
-/// Replaces the identifier's event by the next of its private channel.
+/// Replaces the identifier's event by the next of its private channel. The
+/// caller is among those who wait, so that the event lives as long.
 fn next(id: &Arc<Id>) -> Result<(rdma_cm_event_type, i32)> {
     id.release_event();
+    let channel = id.channel();
     let event = loop {
-        // SAFETY: the channel is private to the identifier.
-        match unsafe { event::get(id.channel()) } {
+        // SAFETY: the channel is private to the identifier and not closed
+        // while a thread waits.
+        match unsafe { event::get_while(channel, || id.may_wait_on(channel)) } {
             Err(error) if error.errno() == libc::EINTR => {}
             other => break other?,
         }
@@ -97,13 +102,14 @@ fn outcome(kind: rdma_cm_event_type, status: i32) -> Result<()> {
 /// a queue pair.
 ///
 /// # Errors
-/// `EINVAL` for an asynchronous listener or an unexpected event,
-/// `ECONNREFUSED`, the event's errno, or what creating the queue pair says;
-/// the peer is then rejected.
+/// `EINVAL` for an asynchronous listener or an unexpected event, `ECANCELED`
+/// if another thread destroyed or migrated it, `ECONNREFUSED`, the event's
+/// errno, or what creating the queue pair says; the peer is then rejected.
 pub fn get_request(listener: &Arc<Id>) -> Result<Arc<Id>> {
     if !listener.is_synchronous() {
         return Err(Error::invalid("get a request of an asynchronous listener"));
     }
+    let _waiting = listener.begin_waiting();
     let (kind, status) = next(listener)?;
     outcome(kind, status)?;
     if kind != RDMA_CM_EVENT_CONNECT_REQUEST {

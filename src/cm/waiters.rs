@@ -1,0 +1,100 @@
+//! Threads that wait for an event of an identifier in synchronous mode, and
+//! how they are made to leave when another thread takes its channel away.
+//!
+//! They sleep in the kernel until there is an event, and the identifier's own
+//! go with it. So the kernel is made to report one of a throw-away identifier,
+//! which costs those nothing who do not wait.
+
+use std::net::Ipv4Addr;
+use std::os::fd::RawFd;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use crate::abi::RDMA_PS_TCP;
+use crate::error::Result;
+use crate::kernel::addr::SockAddr;
+use crate::kernel::command::submit;
+use crate::kernel::ucma::{CreateId, ResolveIp};
+use crate::verbs::bindings::IBV_QPT_RC;
+
+/// Number of the throw-away identifier: odd, so no identifier's address.
+const NOBODY: u64 = u64::MAX;
+/// Resolving a loopback address takes no time.
+const RESOLVE_TIMEOUT_MS: u32 = 1000;
+
+/// How many threads wait.
+#[derive(Debug, Default)]
+pub struct Waiters {
+    count: Mutex<u32>,
+    left: Condvar,
+}
+
+/// A thread waits, until this is dropped.
+#[derive(Debug)]
+pub struct Waiting<'a>(&'a Waiters);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut count = self.0.count();
+        *count = count.saturating_sub(1);
+        self.0.left.notify_all();
+    }
+}
+
+impl Waiters {
+    fn count(&self) -> MutexGuard<'_, u32> {
+        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts the calling thread in. It then looks whether it may wait at all,
+    /// and again after each event that is not its own.
+    pub fn enter(&self) -> Waiting<'_> {
+        let mut count = self.count();
+        *count = count.saturating_add(1);
+        Waiting(self)
+    }
+
+    /// Blocks until no thread waits on the channel `fd`, which is then to be
+    /// closed. They must not be allowed to go on waiting any more.
+    ///
+    /// # Errors
+    /// What the kernel says; there may be threads left then.
+    pub fn evict(&self, fd: RawFd) -> Result<()> {
+        let sleeping = *self.count();
+        for _ in 0..sleeping {
+            rouse(fd)?;
+        }
+        let _none = self
+            .left
+            .wait_while(self.count(), |count| *count > 0)
+            .unwrap_or_else(PoisonError::into_inner);
+        Ok(())
+    }
+}
+
+/// Has an event of nobody's reported on a channel. Its identifier stays until
+/// the channel is closed.
+fn rouse(fd: RawFd) -> Result<()> {
+    let nobody = submit(fd, CreateId::new(NOBODY, RDMA_PS_TCP, IBV_QPT_RC))?.id;
+    let here = SockAddr::v4(Ipv4Addr::LOCALHOST, 1);
+    let command = ResolveIp::new(nobody, None, &here, RESOLVE_TIMEOUT_MS)?;
+    submit(fd, command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_needs_no_eviction() {
+        let waiters = Waiters::default();
+        drop(waiters.enter());
+        assert_eq!(waiters.evict(-1), Ok(()));
+    }
+
+    #[test]
+    fn a_channel_that_is_gone_cannot_be_cleared() {
+        let waiters = Waiters::default();
+        let _waiting = waiters.enter();
+        assert!(waiters.evict(-1).is_err());
+    }
+}
