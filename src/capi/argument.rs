@@ -18,8 +18,33 @@ pub(super) fn enter(call: &str) {
     log::trace!("{call}");
 }
 
-/// Notes a call and finds the living identifier it is about.
+/// Memory that a call which allocates must find, in bytes: more than any needs
+/// that is not asked for much.
+const RESERVE: usize = 16 * 1024;
+
+/// Refuses a call while memory is short. Rust ends the process when an
+/// allocation fails, so it is better found out before.
+pub(super) fn memory() -> Result<()> {
+    // SAFETY: malloc is always sound to call.
+    // The compiler must not leave both calls out.
+    let reserve = std::hint::black_box(unsafe { libc::malloc(RESERVE) });
+    if reserve.is_null() {
+        return Err(Error::new(libc::ENOMEM, "find memory for the call"));
+    }
+    // SAFETY: just allocated, nobody else's.
+    unsafe { libc::free(reserve) };
+    Ok(())
+}
+
+/// Notes a call and finds the living identifier that it is to work on.
 pub(super) fn identifier(call: &str, id: *const rdma_cm_id) -> Result<Arc<Id>> {
+    memory()?;
+    existing(call, id)
+}
+
+/// As [`identifier`] for a call that releases something or only looks, and
+/// does not allocate.
+pub(super) fn existing(call: &str, id: *const rdma_cm_id) -> Result<Arc<Id>> {
     let found = Id::from_pointer(id);
     match &found {
         Ok(found) => log::trace!("{call} on {found}"),

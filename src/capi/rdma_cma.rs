@@ -2,7 +2,8 @@
 //!
 //! Common to all: an identifier, event or list that is NULL, already
 //! destroyed or never came from this library is refused with `EINVAL`, void
-//! functions then do nothing. All functions may be called from any thread;
+//! functions then do nothing. Functions that allocate fail with `ENOMEM` while
+//! memory is short. All functions may be called from any thread;
 //! calls that concern one identifier must not overlap, except
 //! `rdma_ack_cm_event`, `rdma_event_str` and the port getters. Pointers that
 //! are passed in must be valid for the duration of the call only.
@@ -12,7 +13,8 @@ use std::ffi::{c_char, c_int, c_void};
 use libc::sockaddr;
 
 use super::argument::{
-    address, enter, identifier, optional_address, optional_string, place, private_data,
+    address, enter, existing, identifier, memory, optional_address, optional_string, place,
+    private_data,
 };
 use super::convert::{ignore, respond, respond_to_lookup};
 use crate::abi::{
@@ -46,7 +48,7 @@ use crate::verbs::bindings::{
 pub extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
     let call = "rdma_create_event_channel";
     enter(call);
-    respond(call, channels::open())
+    respond(call, memory().and_then(|()| channels::open()))
 }
 
 /// Closes an event channel and frees it. NULL is ignored.
@@ -95,6 +97,7 @@ pub unsafe extern "C" fn rdma_create_id(
     let call = "rdma_create_id";
     enter(call);
     let result = place(id, "store the identifier: null").and_then(|id| {
+        memory()?;
         let qp_type = default_qp_type(ps);
         let created = if channel.is_null() {
             Id::create_synchronous(context, ps, qp_type)
@@ -140,6 +143,7 @@ pub unsafe extern "C" fn rdma_create_ep(
     let call = "rdma_create_ep";
     enter(call);
     let result = place(id, "store the endpoint: null").and_then(|id| {
+        memory()?;
         // SAFETY: the caller vouches for the pointers.
         let created = unsafe { endpoint::create(res, pd, qp_init_attr) }?;
         // SAFETY: the caller vouches for the place.
@@ -160,7 +164,7 @@ pub unsafe extern "C" fn rdma_create_ep(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
     let call = "rdma_destroy_ep";
-    match identifier(call, id) {
+    match existing(call, id) {
         Ok(id) => endpoint::destroy(id),
         Err(error) => ignore(call, &error),
     }
@@ -183,7 +187,7 @@ pub unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
     let call = "rdma_destroy_id";
-    respond(call, identifier(call, id).and_then(Id::destroy))
+    respond(call, existing(call, id).and_then(Id::destroy))
 }
 
 /// Binds an identifier to a local address.
@@ -333,7 +337,7 @@ pub unsafe extern "C" fn rdma_create_qp_ex(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
     let call = "rdma_destroy_qp";
-    match identifier(call, id) {
+    match existing(call, id) {
         Ok(id) => qp::destroy(&id),
         Err(error) => ignore(call, &error),
     }
@@ -530,7 +534,7 @@ unsafe fn reject(
     len: u8,
     reason: Reason,
 ) -> c_int {
-    let result = identifier(call, id).and_then(|id| {
+    let result = existing(call, id).and_then(|id| {
         // SAFETY: the caller vouches for the data.
         let data = unsafe { private_data(data, len) };
         connect::reject(&id, data, reason)
@@ -570,7 +574,7 @@ pub unsafe extern "C" fn rdma_notify(id: *mut rdma_cm_id, event: ibv_event_type)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
     let call = "rdma_disconnect";
-    let result = identifier(call, id).and_then(|id| connect::disconnect(&id));
+    let result = existing(call, id).and_then(|id| connect::disconnect(&id));
     respond(call, result)
 }
 
@@ -645,7 +649,7 @@ pub unsafe extern "C" fn rdma_join_multicast_ex(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_leave_multicast(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int {
     let call = "rdma_leave_multicast";
-    let result = identifier(call, id).and_then(|id| {
+    let result = existing(call, id).and_then(|id| {
         // SAFETY: the caller vouches for the address.
         let addr = unsafe { address(addr) }?;
         multicast::leave(&id, &addr)
@@ -673,6 +677,8 @@ pub unsafe extern "C" fn rdma_get_cm_event(
     let call = "rdma_get_cm_event";
     enter(call);
     let result = place(event, "store the event: null").and_then(|event| {
+        // Before the kernel hands out an event, which would be lost.
+        memory()?;
         // SAFETY: the caller vouches for the channel.
         let next = unsafe { events::get(channel) }?;
         // SAFETY: the caller vouches for the place.
@@ -708,7 +714,7 @@ pub unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_get_src_port(id: *mut rdma_cm_id) -> __be16 {
     let call = "rdma_get_src_port";
-    identifier(call, id)
+    existing(call, id)
         .ok()
         .and_then(|id| id.src_addr())
         .map_or(0, |addr| addr.port_be())
@@ -723,7 +729,7 @@ pub unsafe extern "C" fn rdma_get_src_port(id: *mut rdma_cm_id) -> __be16 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_get_dst_port(id: *mut rdma_cm_id) -> __be16 {
     let call = "rdma_get_dst_port";
-    identifier(call, id)
+    existing(call, id)
         .ok()
         .and_then(|id| id.dst_addr())
         .map_or(0, |addr| addr.port_be())
@@ -744,7 +750,7 @@ pub unsafe extern "C" fn rdma_get_dst_port(id: *mut rdma_cm_id) -> __be16 {
 pub unsafe extern "C" fn rdma_get_devices(num_devices: *mut c_int) -> *mut *mut ibv_context {
     let call = "rdma_get_devices";
     enter(call);
-    let result = device::contexts();
+    let result = memory().and_then(|()| device::contexts());
     if !num_devices.is_null() {
         let count = result.as_ref().map_or(0, |(_, count)| *count);
         // SAFETY: not null; the caller vouches for the place.
@@ -866,6 +872,7 @@ pub unsafe extern "C" fn rdma_getaddrinfo(
     // SAFETY: the caller vouches for the string.
     let service = unsafe { optional_string(service) };
     let lookup = || {
+        memory()?;
         // SAFETY: the caller vouches for the hints.
         let hints = unsafe { Hints::from_raw(hints) }?;
         let res = place(res, "store the address information: null")?;

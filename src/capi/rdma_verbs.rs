@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use super::argument::identifier;
+use super::argument::{existing, identifier};
 use super::convert::{ignore, respond};
 use crate::abi::rdma_cm_id;
 use crate::cm::srq;
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn rdma_create_srq_ex(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_destroy_srq(id: *mut rdma_cm_id) {
     let call = "rdma_destroy_srq";
-    match identifier(call, id) {
+    match existing(call, id) {
         Ok(id) => srq::destroy(&id),
         Err(error) => ignore(call, &error),
     }
