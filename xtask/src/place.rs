@@ -161,7 +161,8 @@ fn here(command: &mut Command, sink: &mut dyn Write) -> Result<u8> {
 
 /// The first RDMA device of this machine whose interface has an IPv4 address.
 fn own_device() -> Result<Vec<(String, String)>> {
-    let links = process::output(Command::new("rdma").args(["link", "show"]))?;
+    let links = process::output(Command::new("rdma").args(["link", "show"]))
+        .context("this machine has no RDMA devices; run without --host")?;
     for line in links.lines() {
         let words: Vec<_> = line.split_whitespace().collect();
         let after = |key: &str| {
