@@ -844,11 +844,9 @@ int rdma_getaddrinfo(const char *node,
                      const struct rdma_addrinfo *hints,
                      struct rdma_addrinfo **res);
 
-// Frees a list from rdma_getaddrinfo or rdma_query_addrinfo. NULL is
-// ignored. See rdma_getaddrinfo(3).
-//
-// What the caller has to see to:
-// res is NULL or came from one of these functions and was not freed before.
+// Frees a list from rdma_getaddrinfo or rdma_query_addrinfo. NULL, and
+// what was freed before or is no such list, is ignored. See
+// rdma_getaddrinfo(3).
 void rdma_freeaddrinfo(struct rdma_addrinfo *res);
 
 // Gets the attributes with which a program that manages its own queue pair
