@@ -5,8 +5,10 @@
 //! functions then do nothing. Functions that allocate fail with `ENOMEM` while
 //! memory is short. All functions may be called from any thread;
 //! calls that concern one identifier must not overlap, except
-//! `rdma_ack_cm_event`, `rdma_event_str` and the port getters. Pointers that
-//! are passed in must be valid for the duration of the call only.
+//! `rdma_ack_cm_event`, `rdma_event_str` and the port getters, and that
+//! destroying or migrating it ends a call that waits in synchronous mode, with
+//! `ECANCELED`. Pointers that are passed in must be valid for the duration of
+//! the call only.
 
 use std::ffi::{c_char, c_int, c_void};
 
