@@ -485,8 +485,13 @@ impl Id {
         let private = channel.is_null();
         let target = if private { channel::open()? } else { channel };
         let old = self.channel();
-        // SAFETY: the target is live: the caller's, or just opened.
-        let reported = match unsafe { self.move_to(target) } {
+        let moved = {
+            // A thread that handles an event uses the channel it came from.
+            let _handling = self.handler.hold();
+            // SAFETY: the target is live: the caller's, or just opened.
+            unsafe { self.move_to(target) }
+        };
+        let reported = match moved {
             Ok(reported) => reported,
             Err(error) => {
                 if private {
