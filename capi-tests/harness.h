@@ -15,8 +15,9 @@
  *
  * The case is printed as "FILE/20 device address ...", FILE being the source
  * file without its suffix. The number is that of the conformance table; cases
- * beyond the table have none. The token [fix] in a name marks behaviour in which the original library is
- * known to fail. Fields after the text are optional:
+ * beyond the table have none. The token [fix] in a name marks behaviour in
+ * which the original library is known to fail, [race] a race that it may lose.
+ * Fields after the text are optional:
  *
  *	TEST(slow, "39 dead neighbour", .timeout = 60, .cleanup = rxe_restore)
  *

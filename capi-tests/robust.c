@@ -198,7 +198,7 @@ static void compete(void *object, void *(*run)(void *))
 	CHECK_EQ(rivals.losers, RIVALS - 1);
 }
 
-TEST(destroy_rivals, "threads that destroy one id: one succeeds, the others get EINVAL [fix]",
+TEST(destroy_rivals, "threads that destroy one id: one succeeds, the others get EINVAL [race]",
      .timeout = 60)
 {
 	struct rdma_event_channel *channel = make_channel();
@@ -212,7 +212,7 @@ TEST(destroy_rivals, "threads that destroy one id: one succeeds, the others get 
 	rdma_destroy_event_channel(channel);
 }
 
-TEST(ack_rivals, "threads that acknowledge one event: one succeeds, the others get EINVAL [fix]",
+TEST(ack_rivals, "threads that acknowledge one event: one succeeds, the others get EINVAL [race]",
      .timeout = 60)
 {
 	struct rdma_event_channel *channel = make_channel();
@@ -238,7 +238,7 @@ static void *destroy_qp_rival(void *argument)
 	return NULL;
 }
 
-TEST(destroy_qp_rivals, "threads that destroy one queue pair: it is destroyed once [fix]",
+TEST(destroy_qp_rivals, "threads that destroy one queue pair: it is destroyed once [race]",
      .timeout = 60)
 {
 	struct rdma_event_channel *channel = make_channel();
@@ -414,22 +414,22 @@ static void race_qps(unsigned int step)
 	}
 }
 
-TEST(qp_against_reject, "destroy_qp while another thread gets REJECTED", .timeout = 30)
+TEST(qp_against_reject, "destroy_qp while another thread gets REJECTED [race]", .timeout = 30)
 {
 	race_qps(0);
 }
 
-TEST(qp_against_response, "destroy_qp while another thread gets the response [fix]", .timeout = 30)
+TEST(qp_against_response, "destroy_qp while another thread gets the response [race]", .timeout = 30)
 {
 	race_qps(1);
 }
 
-TEST(qp_against_disconnect, "destroy_qp while another thread gets DISCONNECTED", .timeout = 30)
+TEST(qp_against_disconnect, "destroy_qp while another thread gets DISCONNECTED [race]", .timeout = 30)
 {
 	race_qps(2);
 }
 
-TEST(migrate_against_events, "migrate to and fro while threads get the events", .timeout = 60)
+TEST(migrate_against_events, "migrate to and fro while threads get the events [race]", .timeout = 60)
 {
 	struct reader readers[2] = { { .channel = make_channel() }, { .channel = make_channel() } };
 	struct rdma_cm_id *id;
@@ -739,7 +739,7 @@ static void *crowd_main(void *argument)
 	return NULL;
 }
 
-TEST(crowd, "8 threads make, resolve and destroy 1536 ids of one channel", .timeout = 200)
+TEST(crowd, "8 threads make, resolve and destroy 1536 ids of one channel [race]", .timeout = 200)
 {
 	struct reader reader = { .channel = make_channel() };
 	pthread_t threads[CROWD], thread;

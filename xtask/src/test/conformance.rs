@@ -2,7 +2,9 @@
 //! library and on ours, in the same boot, and a table shows both results.
 //!
 //! Cases whose name contains `[fix]` must fail on the original (a crash or a
-//! hang included) and pass on ours; all others must pass on both.
+//! hang included) and pass on ours. Those with `[race]` let threads race for
+//! something that the original does not protect: what happens there is luck
+//! and is not judged. All others must pass on both.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,11 +18,32 @@ use crate::library::Library;
 use crate::report::{Case, Outcome, Suite, table};
 use crate::{process, workspace};
 
-/// Marks a case that must fail on the original.
-const FIX: &str = "[fix]";
+/// How the original is expected to do in a case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Original {
+    /// It passes.
+    Agrees,
+    /// It fails.
+    IsWrong,
+    /// Either, by luck.
+    Gambles,
+}
+
+impl Original {
+    /// What the marks in the name of a case say.
+    fn of(case: &str) -> Self {
+        if case.contains("[fix]") {
+            Self::IsWrong
+        } else if case.contains("[race]") {
+            Self::Gambles
+        } else {
+            Self::Agrees
+        }
+    }
+}
 
 /// The longest one program may take with all its cases.
-const PROGRAM_LIMIT: Duration = Duration::from_secs(300);
+const PROGRAM_LIMIT: Duration = Duration::from_secs(600);
 
 /// Builds the programs against our headers, which is a case of its own, and
 /// returns their folder.
@@ -81,7 +104,7 @@ pub fn inside(bench: &Bench, suite: &mut Suite) -> Result<()> {
         let gone = original.iter().filter(|case| find(&ours, case).is_none());
         for case in ours.iter().chain(gone) {
             let (original, ours) = (find(&original, case), find(&ours, case));
-            let outcome = judge(case.name.contains(FIX), original, ours);
+            let outcome = judge(Original::of(&case.name), original, ours);
             let verdict = match &outcome {
                 Outcome::Passed => "",
                 Outcome::Failed(_) => "FAILED",
@@ -155,19 +178,21 @@ fn word(outcome: Option<&Outcome>) -> &'static str {
     }
 }
 
-fn judge(fix: bool, original: Option<&Outcome>, ours: Option<&Outcome>) -> Outcome {
+fn judge(expected: Original, original: Option<&Outcome>, ours: Option<&Outcome>) -> Outcome {
     let failed = |why: &str| Outcome::Failed(why.to_owned());
     match (ours, original) {
         (None, _) => failed("no result on ours"),
         (Some(Outcome::Failed(why)), _) => failed(why),
         (Some(Outcome::Skipped(why)), _) => Outcome::Skipped(why.clone()),
-        (Some(Outcome::Passed), Some(Outcome::Passed)) if fix => {
+        (Some(Outcome::Passed), Some(Outcome::Passed)) if expected == Original::IsWrong => {
             failed("passes on the original as well: not a fix")
         }
-        (Some(Outcome::Passed), Some(Outcome::Failed(why))) if !fix => {
+        (Some(Outcome::Passed), Some(Outcome::Failed(why))) if expected == Original::Agrees => {
             Outcome::Failed(format!("the original disagrees: {why}"))
         }
-        (Some(Outcome::Passed), None) if !fix => failed("no result on the original"),
+        (Some(Outcome::Passed), None) if expected == Original::Agrees => {
+            failed("no result on the original")
+        }
         (Some(Outcome::Passed), _) => Outcome::Passed,
     }
 }
@@ -180,10 +205,24 @@ mod tests {
     fn a_fix_must_fail_on_the_original_only() {
         let broken = Outcome::Failed("crash".to_owned());
         let ok = Outcome::Passed;
-        assert_eq!(judge(true, Some(&broken), Some(&ok)), Outcome::Passed);
-        assert_eq!(judge(true, None, Some(&ok)), Outcome::Passed);
+        assert_eq!(
+            judge(Original::IsWrong, Some(&broken), Some(&ok)),
+            Outcome::Passed
+        );
+        assert_eq!(judge(Original::IsWrong, None, Some(&ok)), Outcome::Passed);
         for (original, ours) in [(&ok, &ok), (&ok, &broken), (&broken, &broken)] {
-            let outcome = judge(true, Some(original), Some(ours));
+            let outcome = judge(Original::IsWrong, Some(original), Some(ours));
+            assert!(matches!(outcome, Outcome::Failed(_)));
+        }
+    }
+
+    #[test]
+    fn a_race_is_judged_on_ours_only() {
+        let expected = Original::of("robust/two threads [race]");
+        let (broken, ok) = (Outcome::Failed("SIGSEGV".to_owned()), Outcome::Passed);
+        for original in [Some(&ok), Some(&broken), None] {
+            assert_eq!(judge(expected, original, Some(&ok)), Outcome::Passed);
+            let outcome = judge(expected, original, Some(&broken));
             assert!(matches!(outcome, Outcome::Failed(_)));
         }
     }
@@ -192,13 +231,19 @@ mod tests {
     fn other_cases_must_agree() {
         let broken = Outcome::Failed("EINVAL".to_owned());
         let ok = Outcome::Passed;
-        assert_eq!(judge(false, Some(&ok), Some(&ok)), Outcome::Passed);
+        assert_eq!(
+            judge(Original::Agrees, Some(&ok), Some(&ok)),
+            Outcome::Passed
+        );
         for (original, ours) in [
             (Some(&broken), Some(&ok)),
             (None, Some(&ok)),
             (Some(&ok), None),
         ] {
-            assert!(matches!(judge(false, original, ours), Outcome::Failed(_)));
+            assert!(matches!(
+                judge(Original::Agrees, original, ours),
+                Outcome::Failed(_)
+            ));
         }
     }
 

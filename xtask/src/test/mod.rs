@@ -22,7 +22,7 @@ use crate::report::{Collector, Outcome, Suite, Tally, table};
 use crate::{abi, headers, library, matrix, process, setup, workspace};
 
 /// The longest one suite may take beside the device.
-const LIMIT: Duration = Duration::from_secs(1500);
+const LIMIT: Duration = Duration::from_secs(2400);
 
 /// The command line of `cargo xtask test`.
 #[derive(clap::Args)]
