@@ -314,7 +314,7 @@ static void *read_until_stopped(void *argument)
 	return NULL;
 }
 
-TEST(destroy_while_read, "ids destroyed by some threads while another reads their events",
+TEST(destroy_while_read, "ids destroyed by some threads while another reads their events [race]",
      .timeout = 120)
 {
 	struct rdma_event_channel *channel = make_channel();

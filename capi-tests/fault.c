@@ -448,7 +448,7 @@ static void *connecting_main(void *argument)
 	return NULL;
 }
 
-TEST(threads, "threads with channels of their own connect to one listener", .timeout = 300)
+TEST(threads, "threads with channels of their own connect to one listener [race]", .timeout = 300)
 {
 	struct crowd crowd = { .channel = make_channel() };
 	pthread_t threads[THREADS];
@@ -521,7 +521,7 @@ static void *reader_main(void *argument)
 	return NULL;
 }
 
-TEST(readers, "several threads read the events of one server channel", .timeout = 300)
+TEST(readers, "several threads read the events of one server channel [race]", .timeout = 300)
 {
 	struct readers readers = { .channel = make_channel() };
 	struct rdma_cm_id *listener = make_id(readers.channel, RDMA_PS_TCP);

@@ -341,7 +341,7 @@ static void *create_ids(void *argument)
 	return NULL;
 }
 
-TEST(threads, "four threads create, bind and destroy ids on one channel", .timeout = 120)
+TEST(threads, "four threads create, bind and destroy ids on one channel [race]", .timeout = 120)
 {
 	struct rdma_event_channel *channel = make_channel();
 	pthread_t threads[4];
@@ -362,7 +362,7 @@ static void *first_call(void *argument)
 	return NULL;
 }
 
-TEST(first_calls, "the first calls may come from several threads at once")
+TEST(first_calls, "the first calls may come from several threads at once [race]")
 {
 	pthread_t threads[4];
 
