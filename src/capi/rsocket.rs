@@ -1,12 +1,9 @@
 //! The functions of `<rdma/rsocket.h>`: sockets over RDMA.
 //!
-//! Those listed as stubs are there so that every program that needs this
-//! library loads, and fail with `ENOSYS`.
-
-// A stub names its parameters only for the generated header.
-#![allow(unused_variables)]
+//! Datagram sockets are not there yet: `rsocket` refuses to create them.
 
 use std::ffi::{c_int, c_long, c_void};
+use std::ptr::NonNull;
 use std::time::Duration;
 
 use libc::{
@@ -19,51 +16,20 @@ use super::convert::respond;
 use crate::error::{Error, Result};
 use crate::kernel::addr::SockAddr;
 use crate::rsocket::connection::Directions;
+use crate::rsocket::epoll::Operation;
 use crate::rsocket::mapping::Range;
 use crate::rsocket::vectors::Cursor;
-use crate::rsocket::{option, poll, sockets};
+use crate::rsocket::{epoll, option, poll, sockets};
 
-/// Lists the functions that are not implemented: one place for the code, the
-/// log and the status matrix of the documentation. A variant that no function
-/// uses is dead code, so the list cannot outlive its stubs.
-macro_rules! stubs {
-    ($($name:ident)*) => {
-        #[allow(non_camel_case_types)]
-        #[derive(Clone, Copy)]
-        enum Stub {
-            $($name,)*
-        }
+/// The exported functions that fail with `ENOSYS` whatever they are given.
+pub const NOT_IMPLEMENTED: &[&str] = &[];
 
-        impl Stub {
-            const fn name(self) -> &'static str {
-                match self {
-                    $(Self::$name => stringify!($name),)*
-                }
-            }
-        }
-
-        /// The exported functions that fail with `ENOSYS` whatever they are
-        /// given.
-        pub const NOT_IMPLEMENTED: &[&str] = &[$(stringify!($name)),*];
-    };
-}
-
-stubs! {
-    repoll_create repoll_ctl repoll_wait
-}
-
-impl Stub {
-    /// Fails as a function does that is not there.
-    fn refuse<T>(self) -> Result<T> {
-        enter(self.name());
-        Err(Error::new(
-            libc::ENOSYS,
-            "sockets over RDMA are not implemented",
-        ))
-    }
-
-    fn status(self) -> c_int {
-        respond::<()>(self.name(), self.refuse())
+fn operation(op: c_int) -> Result<Operation> {
+    match op {
+        libc::EPOLL_CTL_ADD => Ok(Operation::Add),
+        libc::EPOLL_CTL_MOD => Ok(Operation::Modify),
+        libc::EPOLL_CTL_DEL => Ok(Operation::Remove),
+        _ => Err(Error::invalid("change an epoll set in an unknown way")),
     }
 }
 
@@ -250,6 +216,10 @@ pub unsafe extern "C" fn rsocket(domain: c_int, r#type: c_int, protocol: c_int) 
 ///
 /// # Safety
 /// `addr` is NULL or points to as many bytes as its family says.
+#[expect(
+    unused_variables,
+    reason = "the family says how long an address is, as in the original"
+)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rbind(socket: c_int, addr: *const sockaddr, addrlen: socklen_t) -> c_int {
     let result = sockets::stream(socket).and_then(|stream| {
@@ -320,6 +290,10 @@ pub unsafe extern "C" fn raccept(
 ///
 /// # Safety
 /// `addr` is NULL or points to as many bytes as its family says.
+#[expect(
+    unused_variables,
+    reason = "the family says how long an address is, as in the original"
+)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rconnect(
     socket: c_int,
@@ -728,6 +702,7 @@ pub unsafe extern "C" fn rfcntl(socket: c_int, cmd: c_int, arg: c_long) -> c_int
 ///
 /// # Safety
 /// `buf` is memory of `len` bytes until it is unmapped or the socket closed.
+#[expect(unused_variables, reason = "no flag is defined")]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn riomap(
     socket: c_int,
@@ -801,23 +776,30 @@ pub unsafe extern "C" fn riowrite(
     respond("riowrite", result) as size_t
 }
 
-/// Creates an epoll set for sockets over RDMA and ordinary descriptors.
+/// Creates an epoll set for sockets over RDMA and ordinary descriptors and returns
+/// its descriptor, to be closed by `rclose`. `flags` may hold `EPOLL_CLOEXEC`;
+/// other bits are ignored. See epoll(7).
 ///
-/// Not implemented yet: returns -1 with errno `ENOSYS`.
+/// Returns -1 with errno: `EMFILE`, `ENFILE`, `ENOMEM`.
 ///
 /// # Safety
-/// The arguments are not looked at.
+/// It takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn repoll_create(flags: c_int) -> c_int {
-    Stub::repoll_create.status()
+    enter("repoll_create");
+    let result = epoll::create(flags & libc::EPOLL_CLOEXEC != 0);
+    respond("repoll_create", result)
 }
 
-/// Adds, changes or removes a descriptor of an epoll set.
+/// Adds, changes or removes a descriptor of an epoll set, as epoll_ctl(2) does.
+/// A socket that is closed is removed.
 ///
-/// Not implemented yet: returns -1 with errno `ENOSYS`.
+/// Returns 0, or -1 with errno: `EBADF`, `EEXIST`, `ENOENT`, `EINVAL` for an
+/// unknown `op`, a set in itself or what is no set, `EFAULT` without an `event`,
+/// `EPERM` for a descriptor that cannot be waited for.
 ///
 /// # Safety
-/// The arguments are not looked at.
+/// `event` is NULL or valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn repoll_ctl(
     epfd: c_int,
@@ -825,15 +807,28 @@ pub unsafe extern "C" fn repoll_ctl(
     fd: c_int,
     event: *mut epoll_event,
 ) -> c_int {
-    Stub::repoll_ctl.status()
+    let result = operation(op).and_then(|operation| {
+        let nothing = epoll_event { events: 0, u64: 0 };
+        let event = match (operation, NonNull::new(event)) {
+            // SAFETY: not null; the caller vouches for the rest.
+            (_, Some(event)) => unsafe { event.read_unaligned() },
+            (Operation::Remove, None) => nothing,
+            (_, None) => return Err(Error::new(libc::EFAULT, "change an epoll set")),
+        };
+        epoll::control(epfd, operation, fd, event)
+    });
+    respond("repoll_ctl", result)
 }
 
-/// Waits for events on an epoll set.
+/// Waits for events on an epoll set, as epoll_wait(2) does; `timeout` is in
+/// milliseconds, negative for no limit.
 ///
-/// Not implemented yet: returns -1 with errno `ENOSYS`.
+/// Returns the number of events, 0 at the timeout, or -1 with errno: `EBADF`,
+/// `EINVAL` for what is no set or a `maxevents` that is not positive, `EFAULT` if
+/// `events` is NULL, `EINTR`.
 ///
 /// # Safety
-/// The arguments are not looked at.
+/// `events` is NULL or has room for `maxevents` events.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn repoll_wait(
     epfd: c_int,
@@ -841,5 +836,17 @@ pub unsafe extern "C" fn repoll_wait(
     maxevents: c_int,
     timeout: c_int,
 ) -> c_int {
-    Stub::repoll_wait.status()
+    let result = usize::try_from(maxevents)
+        .ok()
+        .filter(|count| *count > 0)
+        .ok_or(Error::invalid("wait for no events"))
+        .and_then(|count| {
+            if events.is_null() {
+                return Err(Error::new(libc::EFAULT, "wait on an epoll set"));
+            }
+            // SAFETY: not null; the caller vouches for the rest.
+            let events = unsafe { std::slice::from_raw_parts_mut(events, count) };
+            epoll::wait(epfd, events, timeout)
+        });
+    respond("repoll_wait", result.map(number))
 }

@@ -10,6 +10,7 @@
 //! | [`wire`] | formats of private data, messages and list entries |
 //! | [`service`] | the thread that accepts, completes and ends connections |
 //! | [`poll`] | `rpoll` and `rselect` |
+//! | [`epoll`] | epoll sets |
 //! | [`wait`] | sleeping and waking |
 //! | [`option`], [`settings`] | options, defaults, configuration files |
 //! | [`mapping`] | memory that the peer may write to directly |
@@ -19,6 +20,7 @@
 
 pub mod connection;
 pub mod endpoint;
+pub mod epoll;
 pub mod flow;
 pub mod mapping;
 pub mod memory;

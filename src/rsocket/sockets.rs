@@ -9,6 +9,7 @@ use crate::abi::AF_IB;
 use crate::error::{Error, Result};
 use crate::kernel::addr::SockAddr;
 
+use super::epoll;
 use super::stream::Stream;
 use super::table::Table;
 
@@ -55,11 +56,14 @@ pub fn create(domain: c_int, kind: c_int, protocol: c_int) -> Result<c_int> {
     Ok(fd)
 }
 
-/// Closes a socket; see [`Stream::close`].
+/// Closes a socket, see [`Stream::close`], or an epoll set.
 ///
 /// # Errors
 /// `EBADF` if it is none.
 pub fn close(fd: c_int) -> Result<()> {
+    if epoll::close(fd) {
+        return Ok(());
+    }
     let stream = SOCKETS
         .remove(fd)
         .ok_or(Error::new(libc::EBADF, "close what is no socket over RDMA"))?;

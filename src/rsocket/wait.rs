@@ -6,7 +6,7 @@
 //! and no lock is held while sleeping.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -75,6 +75,7 @@ impl AsRawFd for Wake {
 #[derive(Debug, Default)]
 pub struct Waiters {
     count: AtomicUsize,
+    changes: AtomicU64,
     list: Mutex<Vec<Arc<Wake>>>,
 }
 
@@ -103,8 +104,14 @@ impl Waiters {
         }
     }
 
-    /// Wakes all but the calling thread, which knows.
+    /// How often the socket has changed.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::SeqCst)
+    }
+
+    /// Counts a change and wakes all but the calling thread, which knows.
     pub fn notify(&self) {
+        self.changes.fetch_add(1, Ordering::SeqCst);
         if self.count.load(Ordering::SeqCst) == 0 {
             return;
         }

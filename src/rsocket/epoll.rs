@@ -1,0 +1,492 @@
+//! Epoll sets of sockets over RDMA and ordinary descriptors (`repoll_create`,
+//! `repoll_ctl`, `repoll_wait`) with the semantics of epoll(7).
+//!
+//! A set is an epoll set of the kernel. Ordinary descriptors are members of
+//! it and the kernel alone decides on their events. For sockets the kernel
+//! watches their completion channels and an eventfd that sockets signal; what
+//! they report is asked of them.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use libc::epoll_event;
+
+use crate::error::{Error, Result};
+
+use super::stream::Stream;
+use super::table::Table;
+use super::wait::{Wake, lock};
+use super::{sockets, wait};
+
+static SETS: Table<Set> = Table::new();
+
+/// Events taken from the kernel at once.
+const BATCH: usize = 64;
+/// Events that are reported whether asked for or not.
+const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
+const EDGE: u32 = libc::EPOLLET as u32;
+const ONE_SHOT: u32 = libc::EPOLLONESHOT as u32;
+
+/// What the kernel's data of a member says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tag {
+    Ordinary(RawFd),
+    /// The completion channel of the socket with this descriptor.
+    Completions(RawFd),
+    Wake,
+}
+
+impl Tag {
+    fn encode(self) -> u64 {
+        let (kind, fd) = match self {
+            Self::Ordinary(fd) => (0u64, fd),
+            Self::Completions(fd) => (1, fd),
+            Self::Wake => (2, 0),
+        };
+        kind << 32 | u64::from(fd.cast_unsigned())
+    }
+
+    fn decode(data: u64) -> Self {
+        let fd = (data as u32).cast_signed();
+        match data >> 32 {
+            0 => Self::Ordinary(fd),
+            1 => Self::Completions(fd),
+            _ => Self::Wake,
+        }
+    }
+}
+
+/// A socket in a set.
+struct Member {
+    stream: Arc<Stream>,
+    events: u32,
+    data: u64,
+    /// Waits to be changed after its one report.
+    disabled: bool,
+    /// How often the socket had changed at the last report.
+    seen: Option<u64>,
+    /// Its completion channel is in the kernel's set.
+    watched: Option<RawFd>,
+}
+
+#[derive(Default)]
+struct Members {
+    sockets: BTreeMap<RawFd, Member>,
+    /// The program's data of ordinary members.
+    ordinary: BTreeMap<RawFd, u64>,
+    /// Where the next look at the sockets begins, so that each has its turn.
+    next: RawFd,
+    /// The kernel's events come first at the next call.
+    kernel_first: bool,
+}
+
+/// An epoll set.
+struct Set {
+    epoll: OwnedFd,
+    wake: Arc<Wake>,
+    members: Mutex<Members>,
+    closed: AtomicBool,
+}
+
+/// Creates a set and returns its descriptor; `close_on_exec` as for
+/// `epoll_create1(2)`.
+///
+/// # Errors
+/// What the kernel says.
+pub fn create(close_on_exec: bool) -> Result<RawFd> {
+    let flags = if close_on_exec {
+        libc::EPOLL_CLOEXEC
+    } else {
+        0
+    };
+    // SAFETY: no pointers.
+    let fd = unsafe { libc::epoll_create1(flags) };
+    if fd < 0 {
+        return Err(Error::last_os("create an epoll set"));
+    }
+    let set = Set {
+        // SAFETY: just opened and nobody else's.
+        epoll: unsafe { OwnedFd::from_raw_fd(fd) },
+        wake: Arc::new(Wake::new()?),
+        members: Mutex::new(Members::default()),
+        closed: AtomicBool::new(false),
+    };
+    set.kernel_ctl(
+        libc::EPOLL_CTL_ADD,
+        set.wake.as_raw_fd(),
+        libc::EPOLLIN as u32,
+        Tag::Wake,
+    )?;
+    SETS.insert(fd, Arc::new(set))?;
+    Ok(fd)
+}
+
+/// Closes a set; `false` if the descriptor is none. Threads that wait on it
+/// return with `EBADF`.
+pub fn close(fd: RawFd) -> bool {
+    let Some(set) = SETS.remove(fd) else {
+        return false;
+    };
+    set.closed.store(true, Ordering::Release);
+    set.wake.signal();
+    true
+}
+
+/// What to do with a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Add it.
+    Add,
+    /// Change its events and data.
+    Modify,
+    /// Remove it.
+    Remove,
+}
+
+impl Operation {
+    fn number(self) -> i32 {
+        match self {
+            Self::Add => libc::EPOLL_CTL_ADD,
+            Self::Modify => libc::EPOLL_CTL_MOD,
+            Self::Remove => libc::EPOLL_CTL_DEL,
+        }
+    }
+}
+
+/// Adds, changes or removes a member.
+///
+/// # Errors
+/// As `epoll_ctl(2)`: `EBADF`, `EEXIST`, `ENOENT`, `EINVAL` for what is no
+/// set or for a set in itself, `EPERM`, `ENOMEM`, `ENOSPC`.
+pub fn control(epfd: RawFd, operation: Operation, fd: RawFd, event: epoll_event) -> Result<()> {
+    let set = find(epfd)?;
+    if fd == epfd {
+        return Err(Error::invalid("put an epoll set into itself"));
+    }
+    let mut members = lock(&set.members);
+    set.forget_closed(&mut members);
+    match sockets::find(fd) {
+        Some(stream) => set.control_socket(&mut members, operation, fd, stream, event),
+        None => set.control_ordinary(&mut members, operation, fd, event),
+    }
+}
+
+/// Waits until members have events, puts them into `events` and returns how
+/// many there are, 0 at the end of `timeout_ms` (negative: none).
+///
+/// # Errors
+/// `EBADF`, `EINVAL` for what is no set or no room for events, `EINTR`.
+pub fn wait(epfd: RawFd, events: &mut [epoll_event], timeout_ms: i32) -> Result<usize> {
+    let set = find(epfd)?;
+    if events.is_empty() {
+        return Err(Error::invalid("wait for no events"));
+    }
+    set.wait(events, wait::deadline_after(timeout_ms))
+}
+
+fn find(epfd: RawFd) -> Result<Arc<Set>> {
+    SETS.get(epfd).ok_or_else(|| {
+        // SAFETY: no pointers.
+        let open = unsafe { libc::fcntl(epfd, libc::F_GETFD) } >= 0;
+        let errno = if open { libc::EINVAL } else { libc::EBADF };
+        Error::new(errno, "use what is no epoll set")
+    })
+}
+
+impl Set {
+    fn kernel_ctl(&self, operation: i32, fd: RawFd, events: u32, tag: Tag) -> Result<()> {
+        let mut event = epoll_event {
+            events,
+            u64: tag.encode(),
+        };
+        // SAFETY: the event lives until the call ends.
+        let status = unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), operation, fd, &mut event) };
+        if status != 0 {
+            return Err(Error::last_os("change an epoll set"));
+        }
+        Ok(())
+    }
+
+    fn control_ordinary(
+        &self,
+        members: &mut Members,
+        operation: Operation,
+        fd: RawFd,
+        event: epoll_event,
+    ) -> Result<()> {
+        self.kernel_ctl(operation.number(), fd, event.events, Tag::Ordinary(fd))?;
+        if operation == Operation::Remove {
+            members.ordinary.remove(&fd);
+        } else {
+            members.ordinary.insert(fd, event.u64);
+        }
+        Ok(())
+    }
+
+    fn control_socket(
+        &self,
+        members: &mut Members,
+        operation: Operation,
+        fd: RawFd,
+        stream: Arc<Stream>,
+        event: epoll_event,
+    ) -> Result<()> {
+        let known = members.sockets.contains_key(&fd);
+        match (operation, known) {
+            (Operation::Add, true) => return Err(Error::new(libc::EEXIST, "add a member twice")),
+            (Operation::Add, false) => {
+                stream.waiters().add(&self.wake);
+                members.sockets.insert(
+                    fd,
+                    Member {
+                        stream,
+                        events: event.events,
+                        data: event.u64,
+                        disabled: false,
+                        seen: None,
+                        watched: None,
+                    },
+                );
+            }
+            (_, false) => return Err(Error::new(libc::ENOENT, "change what is no member")),
+            (Operation::Modify, true) => {
+                if let Some(member) = members.sockets.get_mut(&fd) {
+                    member.events = event.events;
+                    member.data = event.u64;
+                    member.disabled = false;
+                    member.seen = None;
+                }
+            }
+            (Operation::Remove, true) => {
+                if let Some(member) = members.sockets.remove(&fd) {
+                    self.release(&member);
+                }
+            }
+        }
+        // Another thread may wait, and the member may be ready.
+        self.wake.signal();
+        Ok(())
+    }
+
+    fn release(&self, member: &Member) {
+        member.stream.waiters().remove(&self.wake);
+        if let Some(fd) = member.watched {
+            // It may be closed already.
+            let _ = self.kernel_ctl(libc::EPOLL_CTL_DEL, fd, 0, Tag::Wake);
+        }
+    }
+
+    /// Closed sockets are no members any more, as with the kernel's.
+    fn forget_closed(&self, members: &mut Members) {
+        members.sockets.retain(|_, member| {
+            let open = !member.stream.is_closed();
+            if !open {
+                self.release(member);
+            }
+            open
+        });
+    }
+
+    fn wait(&self, events: &mut [epoll_event], deadline: Option<Instant>) -> Result<usize> {
+        loop {
+            if self.closed.load(Ordering::Acquire) {
+                return Err(Error::new(libc::EBADF, "wait on a closed epoll set"));
+            }
+            self.arm()?;
+            let count = self.collect(events)?;
+            if count > 0 {
+                return Ok(count);
+            }
+            let mut entries = [wait::readable(self.epoll.as_raw_fd())];
+            if wait::sleep(&mut entries, deadline)? == 0 {
+                return Ok(0);
+            }
+        }
+    }
+
+    /// Sees to it that every socket wakes those who wait.
+    fn arm(&self) -> Result<()> {
+        let mut members = lock(&self.members);
+        self.forget_closed(&mut members);
+        for (fd, member) in &mut members.sockets {
+            let Some(connection) = member.stream.established() else {
+                continue;
+            };
+            if member.watched.is_none() {
+                let channel = connection.notification_fd();
+                let tag = Tag::Completions(*fd);
+                self.kernel_ctl(libc::EPOLL_CTL_ADD, channel, libc::EPOLLIN as u32, tag)?;
+                member.watched = Some(channel);
+            }
+            connection.arm()?;
+        }
+        Ok(())
+    }
+
+    /// Events of sockets and ordinary members that are there now. Neither
+    /// kind can keep the other from being reported.
+    fn collect(&self, events: &mut [epoll_event]) -> Result<usize> {
+        let mut members = lock(&self.members);
+        members.kernel_first = !members.kernel_first;
+        if members.kernel_first {
+            let count = self.collect_ordinary(&members, events)?;
+            let rest = events.get_mut(count..).unwrap_or_default();
+            return Ok(count + Self::collect_sockets(&mut members, rest));
+        }
+        let count = Self::collect_sockets(&mut members, events);
+        let rest = events.get_mut(count..).unwrap_or_default();
+        Ok(count + self.collect_ordinary(&members, rest)?)
+    }
+
+    fn collect_ordinary(&self, members: &Members, events: &mut [epoll_event]) -> Result<usize> {
+        let mut batch = [epoll_event { events: 0, u64: 0 }; BATCH];
+        let room = events.len().min(BATCH);
+        if room == 0 {
+            return Ok(0);
+        }
+        // SAFETY: room for that many events.
+        let count =
+            unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), batch.as_mut_ptr(), room as i32, 0) };
+        let count = usize::try_from(count).map_err(|_| Error::last_os("wait on an epoll set"))?;
+        let mut reported = 0;
+        for event in batch.iter().take(count) {
+            match Tag::decode(event.u64) {
+                Tag::Wake => self.wake.clear(),
+                Tag::Completions(fd) => {
+                    if let Some(member) = members.sockets.get(&fd)
+                        && let Some(connection) = member.stream.established()
+                    {
+                        connection.take_notification();
+                    }
+                }
+                Tag::Ordinary(fd) => {
+                    if let (Some(data), Some(place)) =
+                        (members.ordinary.get(&fd), events.get_mut(reported))
+                    {
+                        *place = epoll_event {
+                            events: event.events,
+                            u64: *data,
+                        };
+                        reported += 1;
+                    }
+                }
+            }
+        }
+        Ok(reported)
+    }
+
+    fn collect_sockets(members: &mut Members, events: &mut [epoll_event]) -> usize {
+        let first = members.next;
+        let order: [(_, _); 2] = [
+            (std::ops::Bound::Included(first), std::ops::Bound::Unbounded),
+            (std::ops::Bound::Unbounded, std::ops::Bound::Excluded(first)),
+        ];
+        let mut places = events.iter_mut();
+        let mut count = 0;
+        for range in order {
+            for (fd, member) in members.sockets.range_mut(range) {
+                if places.len() == 0 {
+                    members.next = *fd;
+                    return count;
+                }
+                if let Some(event) = member.report()
+                    && let Some(place) = places.next()
+                {
+                    *place = event;
+                    count += 1;
+                }
+            }
+        }
+        count
+    }
+}
+
+impl Member {
+    /// What is to be reported of the socket now.
+    fn report(&mut self) -> Option<epoll_event> {
+        if self.disabled {
+            return None;
+        }
+        let interest = (self.events | ALWAYS) & 0xFFFF;
+        // Counted before the look, so that a change after it is an edge.
+        let changes = self.stream.waiters().changes();
+        let ready = u32::from(self.stream.poll(interest as i16).cast_unsigned());
+        if ready == 0 {
+            self.seen = None;
+            return None;
+        }
+        if self.events & EDGE != 0 {
+            if self.seen == Some(changes) {
+                return None;
+            }
+            // The look itself may have counted what it found.
+            self.seen = Some(self.stream.waiters().changes());
+        }
+        self.disabled = self.events & ONE_SHOT != 0;
+        Some(epoll_event {
+            events: ready,
+            u64: self.data,
+        })
+    }
+}
+
+impl Drop for Set {
+    fn drop(&mut self) {
+        let members = std::mem::take(&mut *lock(&self.members));
+        for member in members.sockets.values() {
+            self.release(member);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Write, pipe};
+
+    fn event(events: i32, data: u64) -> epoll_event {
+        epoll_event {
+            events: events as u32,
+            u64: data,
+        }
+    }
+
+    #[test]
+    fn tags_survive() {
+        for tag in [Tag::Ordinary(7), Tag::Completions(i32::MAX), Tag::Wake] {
+            assert_eq!(Tag::decode(tag.encode()), tag);
+        }
+    }
+
+    #[test]
+    fn ordinary_descriptors_behave_as_in_the_kernel() {
+        let set = create(true).unwrap();
+        let (reader, mut writer) = pipe().unwrap();
+        let fd = reader.as_raw_fd();
+        let ctl = |operation, flags| control(set, operation, fd, event(flags, 42));
+        let errno = |result: Result<()>| result.map_err(|error| error.errno());
+        assert_eq!(errno(ctl(Operation::Modify, 0)), Err(libc::ENOENT));
+        ctl(Operation::Add, libc::EPOLLIN | libc::EPOLLET).unwrap();
+        assert_eq!(errno(ctl(Operation::Add, 0)), Err(libc::EEXIST));
+        assert_eq!(
+            errno(control(set, Operation::Add, set, event(0, 0))),
+            Err(libc::EINVAL)
+        );
+        assert_eq!(
+            errno(control(set, Operation::Add, -1, event(0, 0))),
+            Err(libc::EBADF)
+        );
+
+        let mut events = [event(0, 0); 4];
+        assert_eq!(wait(set, &mut events, 0), Ok(0));
+        writer.write_all(b"x").unwrap();
+        assert_eq!(wait(set, &mut events, -1), Ok(1));
+        assert_eq!({ events[0].u64 }, 42);
+        assert_eq!(wait(set, &mut events, 10), Ok(0), "the edge was reported");
+        assert!(close(set));
+        assert!(!close(set));
+    }
+}
