@@ -37,76 +37,104 @@
 extern "C" {
 #endif // __cplusplus
 
-// Creates a socket over RDMA.
+// Creates a socket over RDMA and returns its descriptor.
 //
-// Not implemented yet: returns -1 with errno ENOSYS.
+// domain is AF_INET, AF_INET6 or AF_IB; type is SOCK_STREAM,
+// perhaps with SOCK_NONBLOCK and SOCK_CLOEXEC; protocol is 0 or
+// IPPROTO_TCP. Datagram sockets are not implemented yet.
+//
+// Returns -1 with errno ENOTSUP for anything else and ENODEV without an
+// RDMA device. Does not block. All functions of this header may be called from
+// any thread, also on the same socket at once. See rsocket(7).
 //
 // What the caller has to see to:
-// The arguments are not looked at.
+// It takes no pointers.
 int rsocket(int domain, int type, int protocol);
 
 // Binds a socket to a local address.
 //
-// Not implemented yet: returns -1 with errno ENOSYS.
+// Returns 0, or -1 with errno: EBADF, EINVAL if it is bound already or the
+// address is of an unknown family, EADDRINUSE, EADDRNOTAVAIL.
 //
 // What the caller has to see to:
-// The arguments are not looked at.
+// addr is NULL or points to as many bytes as its family says.
 int rbind(int socket, const struct sockaddr *addr, socklen_t addrlen);
 
-// Makes a socket accept connections.
+// Makes a socket accept connections; at most backlog and one that raccept
+// has not returned yet, further ones are refused.
 //
-// Not implemented yet: returns -1 with errno ENOSYS.
+// Returns 0, or -1 with errno: EBADF, EINVAL if it is connected,
+// EADDRINUSE.
 //
 // What the caller has to see to:
-// The arguments are not looked at.
+// It takes no pointers.
 int rlisten(int socket, int backlog);
 
-// Accepts a connection; addr and addrlen may be NULL.
+// Accepts a connection and returns the descriptor of its socket; addr and
+// addrlen may be NULL. Blocks until there is one unless the socket is
+// non-blocking.
 //
-// Not implemented yet: returns -1 with errno ENOSYS.
+// The new socket has the listener's sizes and options, and is blocking.
+//
+// Returns -1 with errno: EBADF, EINVAL if the socket does not listen,
+// EAGAIN, EINTR.
 //
 // What the caller has to see to:
-// The arguments are not looked at.
+// addr is NULL or may be written for *addrlen bytes; addrlen is NULL or valid.
 int raccept(int socket, struct sockaddr *addr, socklen_t *addrlen);
 
-// Connects a socket.
+// Connects a socket. Blocks until it is connected or cannot be, unless it is
+// non-blocking; rpoll then reports POLLOUT in either case, and SO_ERROR
+// tells which.
 //
-// Not implemented yet: returns -1 with errno ENOSYS.
+// Returns 0, or -1 with errno: EBADF, EINPROGRESS, EALREADY, EISCONN,
+// EINTR (the attempt goes on; calling again waits for it), ECONNREFUSED,
+// ETIMEDOUT, ENETUNREACH, EHOSTUNREACH, ENOTCONN after an earlier
+// failure.
 //
 // What the caller has to see to:
-// The arguments are not looked at.
+// addr is NULL or points to as many bytes as its family says.
 int rconnect(int socket, const struct sockaddr *addr, socklen_t addrlen);
 
-// Ends one or both directions of a connection.
+// Ends one or both directions of a connection and wakes threads that wait for
+// it. Nothing happens without a connection.
 //
-// Not implemented yet: returns -1 with errno ENOSYS.
+// Returns 0, or -1 with errno: EBADF, EINVAL for an unknown how.
 //
 // What the caller has to see to:
-// The arguments are not looked at.
+// It takes no pointers.
 int rshutdown(int socket, int how);
 
-// Closes a socket.
+// Closes a socket. Threads that wait for it return with EBADF.
 //
-// Not implemented yet: returns -1 with errno ENOSYS.
+// A blocking socket waits until what it sent has arrived, as long as SO_LINGER
+// says or else for ten seconds; a non-blocking one ends in the background.
+//
+// Returns 0, or -1 with errno EBADF.
 //
 // What the caller has to see to:
-// The arguments are not looked at.
+// It takes no pointers.
 int rclose(int socket);
 
 // Receives data.
 //
-// Not implemented yet: returns -1 with errno ENOSYS.
+// Blocks until there is some, unless the socket or the call (MSG_DONTWAIT) is
+// non-blocking; MSG_PEEK leaves the data, MSG_WAITALL waits for all of it.
+//
+// Returns the number of bytes, 0 at the end of the stream, or -1 with errno:
+// EBADF, ENOTCONN, EAGAIN, EINTR, and once ECONNRESET, ETIMEDOUT or
+// EIO if the connection broke.
 //
 // What the caller has to see to:
-// The arguments are not looked at.
+// buf may be written for len bytes.
 ssize_t rrecv(int socket, void *buf, size_t len, int flags);
 
-// Receives data and the sender's address.
-//
-// Not implemented yet: returns -1 with errno ENOSYS.
+// Receives data and the sender's address, as rrecv does. src_addr and
+// addrlen may be NULL; they are left alone when there is no data.
 //
 // What the caller has to see to:
-// The arguments are not looked at.
+// buf may be written for len bytes; src_addr is NULL or may be written for
+// *addrlen bytes; addrlen is NULL or valid.
 ssize_t rrecvfrom(int socket,
                   void *buf,
                   size_t len,
@@ -114,28 +142,34 @@ ssize_t rrecvfrom(int socket,
                   struct sockaddr *src_addr,
                   socklen_t *addrlen);
 
-// Receives a message.
+// Receives data into several buffers, as rrecv does. There is no control data
+// and, on a stream, no address: msg_namelen, msg_controllen and msg_flags
+// become 0.
 //
-// Not implemented yet: returns -1 with errno ENOSYS.
+// EINVAL if msg is NULL.
 //
 // What the caller has to see to:
-// The arguments are not looked at.
+// msg is NULL or valid, and so are its buffers.
 ssize_t rrecvmsg(int socket, struct msghdr *msg, int flags);
 
 // Sends data.
 //
-// Not implemented yet: returns -1 with errno ENOSYS.
+// Blocks until all of it is taken, unless the socket or the call
+// (MSG_DONTWAIT) is non-blocking. No call raises SIGPIPE.
+//
+// Returns the number of bytes taken, or -1 with errno: EBADF, ENOTCONN,
+// EAGAIN, EINTR, EPIPE after a shutdown, ECONNRESET after the peer ended
+// the connection, once ETIMEDOUT or EIO if it broke.
 //
 // What the caller has to see to:
-// The arguments are not looked at.
+// buf may be read for len bytes.
 ssize_t rsend(int socket, const void *buf, size_t len, int flags);
 
-// Sends data to an address.
-//
-// Not implemented yet: returns -1 with errno ENOSYS.
+// Sends data, as rsend does. A stream has one destination only: EISCONN if
+// dest_addr or addrlen is given.
 //
 // What the caller has to see to:
-// The arguments are not looked at.
+// buf may be read for len bytes.
 ssize_t rsendto(int socket,
                 const void *buf,
                 size_t len,
@@ -143,145 +177,167 @@ ssize_t rsendto(int socket,
                 const struct sockaddr *dest_addr,
                 socklen_t addrlen);
 
-// Sends a message.
-//
-// Not implemented yet: returns -1 with errno ENOSYS.
+// Sends data from several buffers, as rsend does. An address is ignored;
+// ENOTSUP with control data, EINVAL if msg is NULL.
 //
 // What the caller has to see to:
-// The arguments are not looked at.
+// msg is NULL or valid, and so are its buffers.
 ssize_t rsendmsg(int socket, const struct msghdr *msg, int flags);
 
-// Reads data.
-//
-// Not implemented yet: returns -1 with errno ENOSYS.
+// Reads data, as rrecv without flags does.
 //
 // What the caller has to see to:
-// The arguments are not looked at.
+// buf may be written for count bytes.
 ssize_t rread(int socket, void *buf, size_t count);
 
-// Reads data into several buffers.
-//
-// Not implemented yet: returns -1 with errno ENOSYS.
+// Reads data into several buffers, as rrecv without flags does; EINVAL for a
+// negative count.
 //
 // What the caller has to see to:
-// The arguments are not looked at.
+// iov points to iovcnt valid buffers.
 ssize_t rreadv(int socket, const struct iovec *iov, int iovcnt);
 
-// Writes data.
-//
-// Not implemented yet: returns -1 with errno ENOSYS.
+// Writes data, as rsend without flags does.
 //
 // What the caller has to see to:
-// The arguments are not looked at.
+// buf may be read for count bytes.
 ssize_t rwrite(int socket, const void *buf, size_t count);
 
-// Writes data from several buffers.
-//
-// Not implemented yet: returns -1 with errno ENOSYS.
+// Writes data from several buffers, as rsend without flags does; EINVAL for
+// a negative count.
 //
 // What the caller has to see to:
-// The arguments are not looked at.
+// iov points to iovcnt valid buffers.
 ssize_t rwritev(int socket, const struct iovec *iov, int iovcnt);
 
-// Waits for events on sockets over RDMA and ordinary descriptors.
+// Waits for events on sockets over RDMA and ordinary descriptors, as poll(2)
+// does; timeout is in milliseconds, negative for no limit, and never cut
+// short. A connection that was made or refused is POLLOUT, one to accept
+// POLLIN.
 //
-// Not implemented yet: returns -1 with errno ENOSYS.
+// Returns the number of entries with events, 0 at the timeout, or -1 with errno:
+// EINTR, EFAULT if fds is NULL, EINVAL for too many entries, ENOMEM.
 //
 // What the caller has to see to:
-// The arguments are not looked at.
+// fds points to nfds entries.
 int rpoll(struct pollfd *fds, nfds_t nfds, int timeout);
 
-// Waits for events on sockets over RDMA and ordinary descriptors.
+// Waits for events on sockets over RDMA and ordinary descriptors below nfds,
+// as select(2) does. The sets may be NULL; timeout is NULL for no limit and not
+// changed.
 //
-// Not implemented yet: returns -1 with errno ENOSYS.
+// Returns the number of bits that are set, 0 at the timeout, or -1 with errno
+// and the sets unchanged: EBADF, EINTR, EINVAL for a negative nfds, one
+// above FD_SETSIZE or an invalid timeout.
 //
 // What the caller has to see to:
-// The arguments are not looked at.
+// Each pointer is NULL or valid.
 int rselect(int nfds,
             fd_set *readfds,
             fd_set *writefds,
             fd_set *exceptfds,
             struct timeval *timeout);
 
-// Gets the remote address.
+// Gets the remote address. As much as fits is written, and its length to
+// *addrlen.
 //
-// Not implemented yet: returns -1 with errno ENOSYS.
+// Returns 0, or -1 with errno: EBADF, EINVAL if a pointer is NULL, ENOTCONN.
 //
 // What the caller has to see to:
-// The arguments are not looked at.
+// addr is NULL or may be written for *addrlen bytes; addrlen is NULL or valid.
 int rgetpeername(int socket, struct sockaddr *addr, socklen_t *addrlen);
 
-// Gets the local address.
+// Gets the local address. As much as fits is written, and its length to
+// *addrlen.
 //
-// Not implemented yet: returns -1 with errno ENOSYS.
+// Returns 0, or -1 with errno: EBADF, EINVAL if a pointer is NULL.
 //
 // What the caller has to see to:
-// The arguments are not looked at.
+// addr is NULL or may be written for *addrlen bytes; addrlen is NULL or valid.
 int rgetsockname(int socket, struct sockaddr *addr, socklen_t *addrlen);
 
-// Sets an option.
+// Sets an option, of SOL_SOCKET, IPPROTO_TCP, IPPROTO_IP, IPPROTO_IPV6 or
+// SOL_RDMA; see rsocket(7). Sizes can be set until the socket connects.
 //
-// Not implemented yet: returns -1 with errno ENOSYS.
+// Returns 0, or -1 with errno: EBADF, ENOTSUP for an unknown option,
+// EINVAL for a wrong value, length or state, EFAULT if optval is NULL.
 //
 // What the caller has to see to:
-// The arguments are not looked at.
+// optval may be read for optlen bytes.
 int rsetsockopt(int socket, int level, int optname, const void *optval, socklen_t optlen);
 
-// Gets an option.
+// Gets an option. As much as fits is written, and its length to *optlen.
 //
-// Not implemented yet: returns -1 with errno ENOSYS.
+// Returns 0, or -1 with errno: EBADF, ENOTSUP for an unknown option,
+// EFAULT if a pointer is NULL.
 //
 // What the caller has to see to:
-// The arguments are not looked at.
+// optlen is NULL or valid; optval is NULL or may be written for *optlen bytes.
 int rgetsockopt(int socket, int level, int optname, void *optval, socklen_t *optlen);
 
-// Registers memory that the peer may write to with riowrite; returns its
-// offset.
+// Registers memory that the peer may write to with riowrite, with prot
+// PROT_WRITE; with PROT_NONE it is only registered. offset is what the peer
+// calls it by, -1 stands for its address. flags is ignored. The peer can use it
+// once it has received data that was sent afterwards.
 //
-// Not implemented yet: returns -1 with errno ENOSYS.
+// Returns the offset, or -1 with errno: EBADF, EINVAL for an unconnected
+// socket, another prot or more than 4 GiB, ENOMEM if the peer (by
+// RDMA_IOMAPSIZE) has no room for one more.
 //
 // What the caller has to see to:
-// The arguments are not looked at.
+// buf is memory of len bytes until it is unmapped or the socket closed.
 off_t riomap(int socket, void *buf, size_t len, int prot, int flags, off_t offset);
 
-// Withdraws memory registered with riomap.
+// Withdraws memory registered with riomap; address and length must be the
+// same. The peer's writes fail that arrive afterwards.
 //
-// Not implemented yet: returns -1 with errno ENOSYS.
+// Returns 0, or -1 with errno: EBADF, EINVAL.
 //
 // What the caller has to see to:
-// The arguments are not looked at.
+// It takes no pointers.
 int riounmap(int socket, void *buf, size_t len);
 
-// Writes into memory that the peer registered with riomap.
+// Writes into memory that the peer registered with riomap; blocks and flags as
+// for rsend. Data sent afterwards arrives afterwards.
 //
-// Not implemented yet: returns (size_t)-1 with errno ENOSYS.
+// Returns the number of bytes taken, less than count where a mapping ends, or
+// (size_t)-1 with errno: EFAULT if the peer has registered nothing at
+// offset, or as for rsend.
 //
 // What the caller has to see to:
-// The arguments are not looked at.
+// buf may be read for count bytes.
 size_t riowrite(int socket, const void *buf, size_t count, off_t offset, int flags);
 
-// Creates an epoll set for sockets over RDMA and ordinary descriptors.
+// Creates an epoll set for sockets over RDMA and ordinary descriptors and returns
+// its descriptor, to be closed by rclose. flags may hold EPOLL_CLOEXEC;
+// other bits are ignored. See epoll(7).
 //
-// Not implemented yet: returns -1 with errno ENOSYS.
+// Returns -1 with errno: EMFILE, ENFILE, ENOMEM.
 //
 // What the caller has to see to:
-// The arguments are not looked at.
+// It takes no pointers.
 int repoll_create(int flags);
 
-// Adds, changes or removes a descriptor of an epoll set.
+// Adds, changes or removes a descriptor of an epoll set, as epoll_ctl(2) does.
+// A socket that is closed is removed.
 //
-// Not implemented yet: returns -1 with errno ENOSYS.
+// Returns 0, or -1 with errno: EBADF, EEXIST, ENOENT, EINVAL for an
+// unknown op, a set in itself or what is no set, EFAULT without an event,
+// EPERM for a descriptor that cannot be waited for.
 //
 // What the caller has to see to:
-// The arguments are not looked at.
+// event is NULL or valid.
 int repoll_ctl(int epfd, int op, int fd, struct epoll_event *event);
 
-// Waits for events on an epoll set.
+// Waits for events on an epoll set, as epoll_wait(2) does; timeout is in
+// milliseconds, negative for no limit.
 //
-// Not implemented yet: returns -1 with errno ENOSYS.
+// Returns the number of events, 0 at the timeout, or -1 with errno: EBADF,
+// EINVAL for what is no set or a maxevents that is not positive, EFAULT if
+// events is NULL, EINTR.
 //
 // What the caller has to see to:
-// The arguments are not looked at.
+// events is NULL or has room for maxevents events.
 int repoll_wait(int epfd, struct epoll_event *events, int maxevents, int timeout);
 
 #ifdef __cplusplus
