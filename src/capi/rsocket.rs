@@ -21,9 +21,6 @@ use crate::rsocket::mapping::Range;
 use crate::rsocket::vectors::Cursor;
 use crate::rsocket::{epoll, option, poll, sockets};
 
-/// The exported functions that fail with `ENOSYS` whatever they are given.
-pub const NOT_IMPLEMENTED: &[&str] = &[];
-
 fn operation(op: c_int) -> Result<Operation> {
     match op {
         libc::EPOLL_CTL_ADD => Ok(Operation::Add),
