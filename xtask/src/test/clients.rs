@@ -6,7 +6,7 @@
 //! server had the intended library mapped, and the RDMA device sent packets.
 //!
 //! Not here: rdma_xserver and rdma_xclient with XRC, which fail on soft-RoCE
-//! with the original too; and perftest, whose client makes a second connection
+//! with the original too; udpong, which fails there as well; and perftest, whose client makes a second connection
 //! that races with its server's second listen.
 
 use std::process::Command;
@@ -133,6 +133,30 @@ const ROWS: [Row; 11] = [
         "rdma_xserver -p 7482 -c r",
         "rdma_xclient -s $IP -p 7482 -c r",
         "end 0",
+    ),
+    Row::new(
+        "rstream",
+        "rstream -b $IP -S 1024 -C 100",
+        "rstream -s $IP -S 1024 -C 100",
+        "",
+    ),
+    Row::new(
+        "rstream, verifying",
+        "rstream -b $IP -S 65536 -C 20 -T v",
+        "rstream -s $IP -S 65536 -C 20 -T v",
+        "",
+    ),
+    Row::new(
+        "rstream, non-blocking",
+        "rstream -b $IP -S 1024 -C 100 -T n",
+        "rstream -s $IP -S 1024 -C 100 -T n",
+        "",
+    ),
+    Row::new(
+        "riostream, verifying",
+        "riostream -b $IP -S 65536 -C 20 -T v",
+        "riostream -s $IP -S 65536 -C 20 -T v",
+        "",
     ),
 ];
 
