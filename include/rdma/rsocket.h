@@ -350,7 +350,7 @@ extern "C" {
 
 // Gets or sets the flags of a socket: F_GETFL, or F_SETFL with an int.
 //
-// Not implemented yet: returns -1 with errno ENOSYS.
+// Returns the flags or 0, or -1 with errno: EBADF, ENOTSUP for another command.
 int rfcntl(int socket, int cmd, ...);
 
 #ifdef __cplusplus

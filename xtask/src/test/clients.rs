@@ -60,7 +60,7 @@ impl Row {
     }
 }
 
-const ROWS: [Row; 11] = [
+const ROWS: &[Row] = &[
     Row::new(
         "rping",
         "rping -s -a $IP -C 3 -v",
