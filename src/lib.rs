@@ -14,6 +14,7 @@ pub mod diag;
 pub mod error;
 pub mod kapi;
 pub mod kernel;
+mod lock;
 pub mod rsocket;
 pub mod verbs;
 

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::lock::locked;
+
 /// Wait before the first log line about a destruction that is held up.
 const FIRST_COMPLAINT: Duration = Duration::from_secs(4);
 
@@ -40,7 +42,7 @@ impl Accounting {
         // A waiter announces itself before it reads the count, so either it
         // sees this event or it is seen here.
         if self.waiters.load(Ordering::SeqCst) > 0 {
-            let _guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+            let _guard = locked(&self.lock);
             self.changed.notify_all();
         }
     }
@@ -62,7 +64,7 @@ impl Accounting {
         }
         self.waiters.fetch_add(1, Ordering::SeqCst);
         let mut patience = FIRST_COMPLAINT;
-        let mut guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guard = locked(&self.lock);
         while self.outstanding(reported) > 0 {
             let (next, timeout) = self
                 .changed

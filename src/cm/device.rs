@@ -14,11 +14,12 @@ use std::ffi::{CStr, c_int};
 use std::fmt;
 use std::mem::{MaybeUninit, size_of};
 use std::ptr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use once_cell::sync::OnceCell;
 
 use crate::error::{Error, Result};
+use crate::lock::locked;
 use crate::verbs::bindings::{
     IBV_LINK_LAYER_ETHERNET, IBV_LINK_LAYER_INFINIBAND, IBV_TRANSPORT_IB, IBV_TRANSPORT_IWARP,
     IBV_XRCD_INIT_ATTR_FD, IBV_XRCD_INIT_ATTR_OFLAGS, ibv_alloc_pd, ibv_close_device, ibv_context,
@@ -194,10 +195,6 @@ impl Entry {
             .get_or_try_init(|| Device::open(&self.key).map(Arc::new))
             .cloned()
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn snapshot() -> Vec<Arc<Entry>> {

@@ -11,6 +11,8 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 
+use crate::lock::locked;
+
 /// Who holds the lock, and how many times.
 #[derive(Debug)]
 struct Owner {
@@ -38,7 +40,7 @@ impl Drop for Handling<'_> {
 
 impl HandlerLock {
     fn owner(&self) -> MutexGuard<'_, Option<Owner>> {
-        self.owner.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.owner)
     }
 
     /// Takes the lock; blocks while another thread has it.

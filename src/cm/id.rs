@@ -11,7 +11,7 @@ use std::fmt;
 use std::os::fd::RawFd;
 use std::ptr::{self, addr_of, addr_of_mut};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::abi::{
     AF_IB, RDMA_PS_IPOIB, RDMA_PS_UDP, rdma_cm_event, rdma_cm_id, rdma_event_channel,
@@ -21,6 +21,7 @@ use crate::error::{Error, Result};
 use crate::kernel::addr::SockAddr;
 use crate::kernel::command::submit;
 use crate::kernel::ucma::{CreateId, DestroyId, MigrateId};
+use crate::lock::locked;
 use crate::verbs::bindings::{
     IBV_QPT_RC, IBV_QPT_UD, ibv_comp_channel, ibv_context, ibv_cq, ibv_gid, ibv_node_type, ibv_pd,
     ibv_qp, ibv_sa_path_rec, ibv_srq,
@@ -357,14 +358,14 @@ impl Id {
     /// The private state. Never held across a kernel command that can block,
     /// nor together with another identifier's.
     pub fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.state)
     }
 
     /// Excludes other threads from creating, moving and destroying this
     /// identifier's queue pair, completion queues and multicast attachments.
     /// Taken before [`Id::state`], never after.
     pub fn lock_qp(&self) -> MutexGuard<'_, ()> {
-        self.qp_lock.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.qp_lock)
     }
 
     /// Device that the identifier is bound to.

@@ -8,7 +8,7 @@
 use std::ffi::c_void;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 
 use crate::abi::{
     RDMA_CM_JOIN_MC_ATTR_ADDRESS, RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS, RDMA_CM_JOIN_MC_ATTR_RESERVED,
@@ -19,6 +19,7 @@ use crate::error::{Error, Result};
 use crate::kernel::addr::SockAddr;
 use crate::kernel::command::submit;
 use crate::kernel::ucma::{JoinMulticast, LeaveMulticast};
+use crate::lock::locked;
 use crate::verbs;
 use crate::verbs::bindings::{ibv_attach_mcast, ibv_detach_mcast, ibv_gid};
 
@@ -170,10 +171,6 @@ impl fmt::Display for Membership {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "group {}", self.addr)
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Joins the group that the attributes of `rdma_join_multicast_ex(3)` name;

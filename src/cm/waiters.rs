@@ -14,6 +14,7 @@ use crate::error::Result;
 use crate::kernel::addr::SockAddr;
 use crate::kernel::command::submit;
 use crate::kernel::ucma::{CreateId, ResolveIp};
+use crate::lock::locked;
 use crate::verbs::bindings::IBV_QPT_RC;
 
 /// Number of the throw-away identifier: odd, so no identifier's address.
@@ -42,7 +43,7 @@ impl Drop for Waiting<'_> {
 
 impl Waiters {
     fn count(&self) -> MutexGuard<'_, u32> {
-        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.count)
     }
 
     /// Counts the calling thread in. It then looks whether it may wait at all,

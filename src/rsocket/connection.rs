@@ -9,6 +9,7 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex};
 
 use crate::error::{Error, Result};
+use crate::lock::locked;
 use crate::verbs::bindings::{
     IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_SUCCESS,
     IBV_WC_WR_FLUSH_ERR, ibv_wc,
@@ -19,7 +20,7 @@ use super::flow::{Cost, Inbox, Outbox, Segment, Violation};
 use super::mapping::{Announcement, Mappings, Range, locate};
 use super::memory::{Access, Registration};
 use super::vectors::Cursor;
-use super::wait::{Waiters, lock};
+use super::wait::Waiters;
 use super::wire::{BIG_ENDIAN, ConnData, MAPPING_LEN, Message, TARGET_LEN, Target};
 
 /// Bytes of the first segment of a call; each is twice as long as the one
@@ -191,7 +192,7 @@ impl Connection {
     }
 
     fn with_core<R>(&self, action: impl FnOnce(&mut Core) -> R) -> R {
-        let mut core = lock(&self.core);
+        let mut core = locked(&self.core);
         let result = action(&mut core);
         let changed = std::mem::take(&mut core.changed);
         drop(core);
@@ -207,7 +208,7 @@ impl Connection {
     /// # Errors
     /// What libibverbs says.
     pub fn arm(&self) -> Result<()> {
-        let mut core = lock(&self.core);
+        let mut core = locked(&self.core);
         if !core.armed {
             self.endpoint.arm()?;
             core.armed = true;
@@ -217,7 +218,7 @@ impl Connection {
 
     /// Takes the notification that made the descriptor readable.
     pub fn take_notification(&self) {
-        let mut core = lock(&self.core);
+        let mut core = locked(&self.core);
         if self.endpoint.take_notification() {
             core.armed = false;
         }

@@ -15,10 +15,11 @@ use std::time::Instant;
 use libc::epoll_event;
 
 use crate::error::{Error, Result};
+use crate::lock::locked;
 
 use super::stream::Stream;
 use super::table::Table;
-use super::wait::{Wake, lock};
+use super::wait::Wake;
 use super::{sockets, wait};
 
 static SETS: Table<Set> = Table::new();
@@ -166,7 +167,7 @@ pub fn control(epfd: RawFd, operation: Operation, fd: RawFd, event: epoll_event)
     if fd == epfd {
         return Err(Error::invalid("put an epoll set into itself"));
     }
-    let mut members = lock(&set.members);
+    let mut members = locked(&set.members);
     set.forget_closed(&mut members);
     match sockets::find(fd) {
         Some(stream) => set.control_socket(&mut members, operation, fd, stream, event),
@@ -309,7 +310,7 @@ impl Set {
 
     /// Sees to it that every socket wakes those who wait.
     fn arm(&self) -> Result<()> {
-        let mut members = lock(&self.members);
+        let mut members = locked(&self.members);
         self.forget_closed(&mut members);
         for (fd, member) in &mut members.sockets {
             let Some(connection) = member.stream.established() else {
@@ -329,7 +330,7 @@ impl Set {
     /// Events of sockets and ordinary members that are there now. Neither
     /// kind can keep the other from being reported.
     fn collect(&self, events: &mut [epoll_event]) -> Result<usize> {
-        let mut members = lock(&self.members);
+        let mut members = locked(&self.members);
         members.kernel_first = !members.kernel_first;
         if members.kernel_first {
             let count = self.collect_ordinary(&members, events)?;
@@ -435,7 +436,7 @@ impl Member {
 
 impl Drop for Set {
     fn drop(&mut self) {
-        let members = std::mem::take(&mut *lock(&self.members));
+        let members = std::mem::take(&mut *locked(&self.members));
         for member in members.sockets.values() {
             self.release(member);
         }

@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 use once_cell::sync::OnceCell;
 
 use crate::error::{Error, Result};
+use crate::lock::locked;
 
 use super::stream::Stream;
-use super::wait::{Wake, lock};
+use super::wait::Wake;
 
 static SERVICE: OnceCell<Service> = OnceCell::new();
 
@@ -79,7 +80,7 @@ fn spawn() -> Result<()> {
 pub fn watch(stream: &Arc<Stream>) -> Result<()> {
     let service = service()?;
     let fd = stream.descriptor();
-    lock(&service.watched).insert(fd, Arc::downgrade(stream));
+    locked(&service.watched).insert(fd, Arc::downgrade(stream));
     service.add(fd, fd as u32 as u64)
 }
 
@@ -87,7 +88,7 @@ pub fn watch(stream: &Arc<Stream>) -> Result<()> {
 pub fn forget(stream: &Stream) {
     if let Some(service) = SERVICE.get() {
         let fd = stream.descriptor();
-        let mut watched = lock(&service.watched);
+        let mut watched = locked(&service.watched);
         // The number may belong to a newer socket already.
         let mine = |entry: &Weak<Stream>| std::ptr::eq(entry.as_ptr(), stream);
         if watched.get(&fd).is_some_and(mine) {
@@ -107,7 +108,7 @@ pub fn linger(stream: Arc<Stream>, deadline: Instant) {
     };
     let tag = u64::from(fd.cast_unsigned()) | COMPLETIONS;
     if service.add(fd, tag).is_ok() {
-        lock(&service.lingering).push((stream, deadline));
+        locked(&service.lingering).push((stream, deadline));
         service.wake.signal();
     }
 }
@@ -148,7 +149,7 @@ impl Service {
 
     /// Milliseconds to the next deadline, rounded up; -1 without one.
     fn timeout(&self) -> i32 {
-        let next = lock(&self.lingering)
+        let next = locked(&self.lingering)
             .iter()
             .map(|(_, deadline)| *deadline)
             .min();
@@ -168,7 +169,7 @@ impl Service {
             return;
         }
         let fd = tag as u32 as RawFd;
-        let stream = lock(&self.watched).get(&fd).and_then(Weak::upgrade);
+        let stream = locked(&self.watched).get(&fd).and_then(Weak::upgrade);
         match stream {
             Some(stream) => {
                 if !stream.handle_events() {
@@ -182,7 +183,7 @@ impl Service {
     fn end_lingering(&self) {
         let mut ended = Vec::new();
         {
-            let mut lingering = lock(&self.lingering);
+            let mut lingering = locked(&self.lingering);
             if lingering.is_empty() {
                 return;
             }

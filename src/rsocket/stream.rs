@@ -18,6 +18,7 @@ use crate::cm::id::Id;
 use crate::cm::{address, channel, event};
 use crate::error::{Error, Result};
 use crate::kernel::addr::SockAddr;
+use crate::lock::locked;
 use crate::verbs::bindings::IBV_QPT_RC;
 
 use super::connection::{Connection, Directions, Readiness};
@@ -26,7 +27,7 @@ use super::option::Options;
 use super::service;
 use super::settings::Defaults;
 use super::vectors::Cursor;
-use super::wait::{Waiters, Wake, lock, readable, sleep};
+use super::wait::{Waiters, Wake, readable, sleep};
 use super::wire::{ConnData, IB_HEADER_LEN};
 
 /// Attempts of each step of address resolution; the first takes a second,
@@ -282,7 +283,7 @@ impl Stream {
 
     /// Its options.
     pub fn options(&self) -> MutexGuard<'_, Options> {
-        lock(&self.options)
+        locked(&self.options)
     }
 
     /// Those who wait for it.
@@ -322,13 +323,13 @@ impl Stream {
 
     /// Whether it accepts connections.
     pub fn is_listening(&self) -> bool {
-        matches!(*lock(&self.phase), Phase::Listening(_))
+        matches!(*locked(&self.phase), Phase::Listening(_))
     }
 
     /// Whether it has begun to connect, or has connected or failed.
     pub fn is_opening_or_later(&self) -> bool {
         !matches!(
-            *lock(&self.phase),
+            *locked(&self.phase),
             Phase::Init | Phase::Bound | Phase::Listening(_)
         )
     }
@@ -343,7 +344,7 @@ impl Stream {
     /// # Errors
     /// `EINVAL` if bound already, else what the kernel says.
     pub fn bind(&self, addr: &SockAddr) -> Result<()> {
-        let mut phase = lock(&self.phase);
+        let mut phase = locked(&self.phase);
         if !matches!(*phase, Phase::Init) {
             return Err(Error::invalid("bind a socket twice"));
         }
@@ -358,7 +359,7 @@ impl Stream {
     /// `EINVAL` for a socket that connects or is connected, else what the
     /// kernel says.
     pub fn listen(self: &Arc<Self>, backlog: i32) -> Result<()> {
-        let mut phase = lock(&self.phase);
+        let mut phase = locked(&self.phase);
         let bound = usize::try_from(backlog.max(0))
             .unwrap_or(0)
             .saturating_add(1);
@@ -389,7 +390,7 @@ impl Stream {
         let deadline = self.receive_timeout.deadline();
         self.wait_for(None, self.is_nonblocking(), deadline, || {
             self.check_open()?;
-            match &mut *lock(&self.phase) {
+            match &mut *locked(&self.phase) {
                 Phase::Listening(listener) => listener
                     .queue
                     .pop_front()
@@ -408,7 +409,7 @@ impl Stream {
     pub fn connect(self: &Arc<Self>, destination: &SockAddr) -> Result<()> {
         let nonblocking = self.is_nonblocking();
         {
-            let mut phase = lock(&self.phase);
+            let mut phase = locked(&self.phase);
             match &*phase {
                 Phase::Init | Phase::Bound => {
                     address::resolve_addr(&self.id, None, destination, FIRST_TIMEOUT_MS)
@@ -453,7 +454,7 @@ impl Stream {
         loop {
             self.handle_events();
             self.check_open()?;
-            match &*lock(&self.phase) {
+            match &*locked(&self.phase) {
                 Phase::Connected => return Ok(()),
                 Phase::Opening(_) => {}
                 _ => {
@@ -485,7 +486,7 @@ impl Stream {
         let mut happened = false;
         let mut listener = None;
         let usable = {
-            let mut phase = lock(&self.phase);
+            let mut phase = locked(&self.phase);
             loop {
                 match Report::next(&self.channel) {
                     Ok(report) => {
@@ -706,7 +707,7 @@ impl Stream {
                 qp_num: 0,
             }),
         )?;
-        *lock(&stream.phase) = Phase::Accepting(Box::new(Accepting {
+        *locked(&stream.phase) = Phase::Accepting(Box::new(Accepting {
             endpoint,
             peer,
             listener: Arc::downgrade(self),
@@ -718,7 +719,7 @@ impl Stream {
 
     /// A socket that this listener made has connected or failed.
     fn embryo_done(&self, embryo: &Arc<Self>) {
-        if let Phase::Listening(listener) = &mut *lock(&self.phase) {
+        if let Phase::Listening(listener) = &mut *locked(&self.phase) {
             listener.embryos.retain(|other| !Arc::ptr_eq(other, embryo));
             if embryo.connection.get().is_some() {
                 listener.queue.push_back(Arc::clone(embryo));
@@ -783,7 +784,7 @@ impl Stream {
         if let Some(connection) = self.connection.get() {
             return Ok(connection);
         }
-        match &*lock(&self.phase) {
+        match &*locked(&self.phase) {
             Phase::Opening(_) | Phase::Accepting(_) => {
                 Err(Error::new(libc::EAGAIN, "use a socket that is connecting"))
             }
@@ -922,7 +923,7 @@ impl Stream {
     /// A non-blocking socket ends in the background.
     pub fn close(self: Arc<Self>) {
         self.closed.store(true, Ordering::Release);
-        let unaccepted = match &mut *lock(&self.phase) {
+        let unaccepted = match &mut *locked(&self.phase) {
             Phase::Listening(listener) => {
                 listener.embryos.clear();
                 std::mem::take(&mut listener.queue)
@@ -988,7 +989,7 @@ impl Stream {
         let always = libc::POLLERR | libc::POLLHUP;
         let ready = match self.connection.get() {
             Some(connection) => connected_events(connection.readiness()),
-            None => match &*lock(&self.phase) {
+            None => match &*locked(&self.phase) {
                 Phase::Init | Phase::Bound => libc::POLLOUT | libc::POLLHUP,
                 Phase::Listening(listener) if listener.queue.is_empty() => 0,
                 Phase::Listening(_) => libc::POLLIN | libc::POLLRDNORM,
@@ -1025,7 +1026,7 @@ impl Drop for Stream {
         service::forget(self);
         // The queue pair goes before the identifier, that before the channel.
         drop(self.connection.take());
-        *lock(&self.phase) = Phase::Failed;
+        *locked(&self.phase) = Phase::Failed;
         if let Err(error) = Arc::clone(&self.id).destroy() {
             log::error!("{}: {error}", self.id);
         }

@@ -7,15 +7,11 @@
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-
-/// Locks a mutex; a panic elsewhere ends the process anyway.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use crate::lock::locked;
 
 /// An eventfd: readable once it was signalled, until it is cleared.
 #[derive(Debug)]
@@ -91,13 +87,13 @@ impl Waiters {
 
     /// Registers `wake` until it is removed.
     pub fn add(&self, wake: &Arc<Wake>) {
-        lock(&self.list).push(Arc::clone(wake));
+        locked(&self.list).push(Arc::clone(wake));
         self.count.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Undoes one [`Waiters::add`].
     pub fn remove(&self, wake: &Arc<Wake>) {
-        let mut list = lock(&self.list);
+        let mut list = locked(&self.list);
         if let Some(place) = list.iter().position(|other| Arc::ptr_eq(other, wake)) {
             list.swap_remove(place);
             self.count.fetch_sub(1, Ordering::SeqCst);
@@ -116,7 +112,7 @@ impl Waiters {
             return;
         }
         let own = Wake::of_thread().ok();
-        for wake in lock(&self.list).iter() {
+        for wake in locked(&self.list).iter() {
             if own.as_ref().is_none_or(|own| !Arc::ptr_eq(own, wake)) {
                 wake.signal();
             }

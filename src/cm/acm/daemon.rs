@@ -9,10 +9,11 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::process;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
+use crate::lock::locked;
 
 use super::message::{Answer, HEADER_LEN, MAX_MESSAGE, decode, malformed, reply_length};
 
@@ -70,7 +71,7 @@ impl Daemon<'_> {
     }
 
     fn idle(&self) -> MutexGuard<'_, Option<(u32, Stream)>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.idle)
     }
 
     /// Sends the request and reads the reply. Only a connection on which both
