@@ -15,7 +15,8 @@ use crate::verbs::bindings::{
     IBV_WC_WR_FLUSH_ERR, ibv_wc,
 };
 
-use super::endpoint::{BATCH, Endpoint, RECEIVE, Write};
+use super::completion::BATCH;
+use super::endpoint::{Endpoint, RECEIVE, Write};
 use super::flow::{Cost, Inbox, Outbox, Segment, Violation};
 use super::mapping::{Announcement, Mappings, Range, locate};
 use super::memory::{Access, Registration};
@@ -188,7 +189,7 @@ impl Connection {
 
     /// Descriptor to sleep on after [`Connection::arm`].
     pub fn notification_fd(&self) -> RawFd {
-        self.endpoint.notification_fd()
+        self.endpoint.completions().notification_fd()
     }
 
     fn with_core<R>(&self, action: impl FnOnce(&mut Core) -> R) -> R {
@@ -210,7 +211,7 @@ impl Connection {
     pub fn arm(&self) -> Result<()> {
         let mut core = locked(&self.core);
         if !core.armed {
-            self.endpoint.arm()?;
+            self.endpoint.completions().arm()?;
             core.armed = true;
         }
         Ok(())
@@ -219,7 +220,7 @@ impl Connection {
     /// Takes the notification that made the descriptor readable.
     pub fn take_notification(&self) {
         let mut core = locked(&self.core);
-        if self.endpoint.take_notification() {
+        if self.endpoint.completions().take_notification() {
             core.armed = false;
         }
     }
@@ -228,7 +229,7 @@ impl Connection {
     fn progress(&self, core: &mut Core) {
         let mut batch = [const { MaybeUninit::<ibv_wc>::uninit() }; BATCH];
         loop {
-            let count = match self.endpoint.poll(&mut batch) {
+            let count = match self.endpoint.completions().poll(&mut batch) {
                 Ok(count) => count,
                 Err(error) => {
                     self.fail(core, &error);

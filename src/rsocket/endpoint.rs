@@ -1,24 +1,21 @@
 //! The queue pair of a stream connection with its completion queue and
-//! memory: creation, posting, polling. What is posted when is decided in
+//! memory: creation and posting. What is posted when is decided in
 //! [`super::connection`].
 
 use std::mem::MaybeUninit;
-use std::os::fd::RawFd;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::cm::id::Id;
 use crate::cm::qp;
 use crate::error::{Error, Result};
 use crate::verbs::bindings::{
     IBV_QPT_RC, IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM,
-    ibv_ack_cq_events, ibv_comp_channel, ibv_cq, ibv_create_comp_channel, ibv_create_cq,
-    ibv_destroy_comp_channel, ibv_destroy_cq, ibv_get_cq_event, ibv_qp_init_attr, ibv_recv_wr,
-    ibv_send_wr, ibv_sge, ibv_wc,
+    ibv_qp_init_attr, ibv_recv_wr, ibv_send_wr, ibv_sge,
 };
 use crate::verbs::{dispatch, failure};
 
+use super::completion::Completions;
 use super::flow::CONTROL_SLOTS;
 use super::memory::{Access, Region};
 use super::settings::{MAX_QUEUE, Settings};
@@ -28,8 +25,6 @@ use super::wire::{
 
 /// Work request identifier of every receive.
 pub const RECEIVE: u64 = u64::MAX;
-/// Completions taken at once.
-pub const BATCH: usize = 16;
 /// Least entries of a queue.
 const MIN_QUEUE: u16 = 16;
 /// Receives posted by one call.
@@ -39,9 +34,7 @@ const RECEIVE_BATCH: usize = 32;
 #[derive(Debug)]
 pub struct Endpoint {
     id: Arc<Id>,
-    channel: *mut ibv_comp_channel,
-    cq: *mut ibv_cq,
-    events: AtomicU32,
+    completions: Completions,
     /// Data on its way, then room for one control payload per control slot.
     send: Option<Region>,
     /// Received data, then the target list and the peer's mappings.
@@ -53,12 +46,6 @@ pub struct Endpoint {
     inline: usize,
     mappings: u16,
 }
-
-// SAFETY: verbs objects may be used from any thread; they are owned and die
-// with the endpoint.
-unsafe impl Send for Endpoint {}
-// SAFETY: as for `Send`; the members that change are atomic.
-unsafe impl Sync for Endpoint {}
 
 /// A write to the peer's memory.
 #[derive(Clone, Copy)]
@@ -91,38 +78,24 @@ impl Endpoint {
         let most = u16::try_from(device.max_qp_wr())
             .unwrap_or(MAX_QUEUE)
             .clamp(MIN_QUEUE, MAX_QUEUE);
-        // SAFETY: the device keeps the context open.
-        let channel = unsafe { ibv_create_comp_channel(device.context()) };
-        if channel.is_null() {
-            return Err(Error::last_os("create a completion channel"));
-        }
+        let send_queue = settings.send_queue.clamp(MIN_QUEUE, most);
+        let receive_queue = settings.receive_queue.clamp(MIN_QUEUE, most);
+        // The peer's control messages take receives as well.
+        let receives = receive_queue.saturating_add(CONTROL_SLOTS).min(most);
+        let entries = u32::from(send_queue).saturating_add(u32::from(receives));
+        let completions = Completions::new(Arc::clone(&device), entries)?;
         let mut endpoint = Self {
             id: Arc::clone(id),
-            channel,
-            cq: ptr::null_mut(),
-            events: AtomicU32::new(0),
+            completions,
             send: None,
             receive: None,
             send_length: settings.send_buffer as usize,
             receive_length: (settings.receive_buffer as usize).next_multiple_of(TARGET_LEN),
-            send_queue: settings.send_queue.clamp(MIN_QUEUE, most),
-            receive_queue: settings.receive_queue.clamp(MIN_QUEUE, most),
+            send_queue,
+            receive_queue,
             inline: usize::from(settings.inline),
             mappings: settings.mappings,
         };
-        endpoint.make_nonblocking()?;
-        // The peer's control messages take receives as well.
-        let receives = endpoint
-            .receive_queue
-            .saturating_add(CONTROL_SLOTS)
-            .min(most);
-        let entries = i32::from(endpoint.send_queue).saturating_add(i32::from(receives));
-        // SAFETY: context and channel are alive; vector 0 always exists.
-        endpoint.cq =
-            unsafe { ibv_create_cq(device.context(), entries, ptr::null_mut(), channel, 0) };
-        if endpoint.cq.is_null() {
-            return Err(Error::last_os("create a completion queue"));
-        }
         let pd = device.pd()?;
         let control = usize::from(CONTROL_SLOTS) * MAPPING_LEN;
         let lists = TARGETS as usize * TARGET_LEN + usize::from(settings.mappings) * MAPPING_LEN;
@@ -137,27 +110,14 @@ impl Endpoint {
         Ok(endpoint)
     }
 
-    fn make_nonblocking(&self) -> Result<()> {
-        // SAFETY: a descriptor of ours, no pointers.
-        let status = unsafe {
-            let fd = self.notification_fd();
-            let flags = libc::fcntl(fd, libc::F_GETFL);
-            libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK)
-        };
-        if status < 0 {
-            return Err(Error::last_os("make a completion channel non-blocking"));
-        }
-        Ok(())
-    }
-
     fn create_qp(&mut self, receives: u16) -> Result<()> {
         // Devices differ in what they can send inline; none at all always
         // works.
         for inline in [self.inline, 0] {
             // SAFETY: plain numbers and pointers, for which zero is valid.
             let mut attr: ibv_qp_init_attr = unsafe { MaybeUninit::zeroed().assume_init() };
-            attr.send_cq = self.cq;
-            attr.recv_cq = self.cq;
+            attr.send_cq = self.completions.queue();
+            attr.recv_cq = self.completions.queue();
             attr.qp_type = IBV_QPT_RC;
             attr.cap.max_send_wr = self.send_queue.into();
             attr.cap.max_recv_wr = receives.into();
@@ -182,11 +142,9 @@ impl Endpoint {
         &self.id
     }
 
-    /// Descriptor that becomes readable when completions arrive after
-    /// [`Endpoint::arm`].
-    pub fn notification_fd(&self) -> RawFd {
-        // SAFETY: the channel lives as long as the endpoint.
-        unsafe { (*self.channel).fd }
+    /// Its completions.
+    pub fn completions(&self) -> &Completions {
+        &self.completions
     }
 
     /// Bytes of the send buffer.
@@ -410,64 +368,11 @@ impl Endpoint {
         }
         Ok(())
     }
-
-    /// Takes completions into `batch` and returns how many.
-    ///
-    /// # Errors
-    /// `EIO` if the device cannot say.
-    pub fn poll(&self, batch: &mut [MaybeUninit<ibv_wc>; BATCH]) -> Result<usize> {
-        // SAFETY: the queue lives as long as the endpoint, and the batch has
-        // room for that many.
-        let count = unsafe { dispatch::poll_cq(self.cq, BATCH as i32, batch.as_mut_ptr().cast()) };
-        usize::try_from(count).map_err(|_| Error::new(libc::EIO, "poll a completion queue"))
-    }
-
-    /// Asks for a notification of the next completion.
-    ///
-    /// # Errors
-    /// What libibverbs says.
-    pub fn arm(&self) -> Result<()> {
-        // SAFETY: the queue lives as long as the endpoint.
-        let status = unsafe { dispatch::req_notify_cq(self.cq, false) };
-        if status != 0 {
-            return Err(failure(status, "arm a completion queue"));
-        }
-        Ok(())
-    }
-
-    /// Takes a notification; returns whether there was one.
-    pub fn take_notification(&self) -> bool {
-        let mut cq = ptr::null_mut();
-        let mut context = ptr::null_mut();
-        // SAFETY: the channel lives as long as the endpoint and does not
-        // block.
-        let status = unsafe { ibv_get_cq_event(self.channel, &mut cq, &mut context) };
-        if status == 0 {
-            self.events.fetch_add(1, Ordering::Relaxed);
-        }
-        status == 0
-    }
 }
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
+        // Before the completion queue and the memory that it uses.
         qp::destroy(&self.id);
-        if !self.cq.is_null() {
-            // SAFETY: created in `new`; the queue pair is gone, and all
-            // notifications are acknowledged before.
-            let status = unsafe {
-                ibv_ack_cq_events(self.cq, *self.events.get_mut());
-                ibv_destroy_cq(self.cq)
-            };
-            if status != 0 {
-                log::warn!(
-                    "{}: {}",
-                    self.id,
-                    failure(status, "destroy a completion queue")
-                );
-            }
-        }
-        // SAFETY: created in `new`, and its queue is gone.
-        unsafe { ibv_destroy_comp_channel(self.channel) };
     }
 }

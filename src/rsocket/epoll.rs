@@ -22,7 +22,7 @@ use super::table::Table;
 use super::wait::Wake;
 use super::{sockets, wait};
 
-static SETS: Table<Set> = Table::new();
+static SETS: Table<Arc<Set>> = Table::new();
 
 /// Events taken from the kernel at once.
 const BATCH: usize = 64;

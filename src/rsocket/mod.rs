@@ -5,7 +5,8 @@
 //! | [`sockets`], [`table`] | which descriptors are sockets |
 //! | [`stream`] | stream sockets: their life from creation to close, waiting |
 //! | [`connection`] | an established stream: data and control messages |
-//! | [`endpoint`] | queue pair, completion queue and memory of a connection |
+//! | [`endpoint`], [`completion`] | queue pair, completion queue and memory of a connection |
+//! | [`events`] | events of the connection manager |
 //! | [`flow`] | credits, buffer halves and send space, without any device |
 //! | [`wire`] | formats of private data, messages and list entries |
 //! | [`service`] | the thread that accepts, completes and ends connections |
@@ -18,9 +19,11 @@
 //!
 //! Functions here return [`crate::Result`]; none touches `errno`.
 
+pub mod completion;
 pub mod connection;
 pub mod endpoint;
 pub mod epoll;
+pub mod events;
 pub mod flow;
 pub mod mapping;
 pub mod memory;

@@ -1,9 +1,8 @@
-//! The service thread: handles what the connection manager reports of sockets
-//! while their programs do other things, and ends connections that a
-//! non-blocking close left behind.
+//! The service thread: handles what happens to sockets while their programs do
+//! other things, and ends connections that a non-blocking close left behind.
 //!
 //! One thread per process, started when first needed, with all signals
-//! blocked. It knows sockets weakly and never keeps one from being freed.
+//! blocked. What it watches it knows weakly and never keeps from being freed.
 
 use std::collections::HashMap;
 use std::os::fd::RawFd;
@@ -27,10 +26,17 @@ const COMPLETIONS: u64 = 1 << 32;
 /// Events taken at once.
 const BATCH: usize = 64;
 
+/// Something with a descriptor that the service thread looks after.
+pub trait Watched: Send + Sync {
+    /// The descriptor is readable. Returns `false` if it is of no use any
+    /// more.
+    fn handle(self: Arc<Self>) -> bool;
+}
+
 struct Service {
     epoll: RawFd,
     wake: Wake,
-    watched: Mutex<HashMap<RawFd, Weak<Stream>>>,
+    watched: Mutex<HashMap<RawFd, Weak<dyn Watched>>>,
     lingering: Mutex<Vec<(Arc<Stream>, Instant)>>,
 }
 
@@ -73,24 +79,23 @@ fn spawn() -> Result<()> {
         .map_err(|error| Error::from_io(&error, "start the service thread"))
 }
 
-/// Handles the connection manager's events of `stream` from now on.
+/// Looks after `object` from now on whenever `fd` is readable.
 ///
 /// # Errors
 /// What `epoll_ctl(2)` or the start of the thread says.
-pub fn watch(stream: &Arc<Stream>) -> Result<()> {
+pub fn watch<T: Watched + 'static>(fd: RawFd, object: &Arc<T>) -> Result<()> {
     let service = service()?;
-    let fd = stream.descriptor();
-    locked(&service.watched).insert(fd, Arc::downgrade(stream));
-    service.add(fd, fd as u32 as u64)
+    let object: Weak<T> = Arc::downgrade(object);
+    locked(&service.watched).insert(fd, object);
+    service.add(fd, u64::from(fd.cast_unsigned()))
 }
 
 /// Undoes [`watch`], before the descriptor is closed.
-pub fn forget(stream: &Stream) {
+pub fn forget<T: ?Sized>(fd: RawFd, object: *const T) {
     if let Some(service) = SERVICE.get() {
-        let fd = stream.descriptor();
         let mut watched = locked(&service.watched);
-        // The number may belong to a newer socket already.
-        let mine = |entry: &Weak<Stream>| std::ptr::eq(entry.as_ptr(), stream);
+        // The number may belong to a newer object already.
+        let mine = |entry: &Weak<dyn Watched>| std::ptr::addr_eq(entry.as_ptr(), object);
         if watched.get(&fd).is_some_and(mine) {
             watched.remove(&fd);
             service.remove(fd);
@@ -169,14 +174,14 @@ impl Service {
             return;
         }
         let fd = tag as u32 as RawFd;
-        let stream = locked(&self.watched).get(&fd).and_then(Weak::upgrade);
-        match stream {
-            Some(stream) => {
-                if !stream.handle_events() {
-                    forget(&stream);
-                }
-            }
-            None => self.remove(fd),
+        let object = locked(&self.watched).get(&fd).and_then(Weak::upgrade);
+        let Some(object) = object else {
+            self.remove(fd);
+            return;
+        };
+        let identity = Arc::as_ptr(&object);
+        if !object.handle() {
+            forget(fd, identity);
         }
     }
 

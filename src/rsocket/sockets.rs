@@ -13,7 +13,7 @@ use super::epoll;
 use super::stream::Stream;
 use super::table::Table;
 
-static SOCKETS: Table<Stream> = Table::new();
+static SOCKETS: Table<Arc<Stream>> = Table::new();
 
 /// The stream socket of a descriptor.
 ///

@@ -13,9 +13,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use crate::abi::*;
+use crate::cm::address;
 use crate::cm::connect::{self, Param, Reason};
 use crate::cm::id::Id;
-use crate::cm::{address, channel, event};
 use crate::error::{Error, Result};
 use crate::kernel::addr::SockAddr;
 use crate::lock::locked;
@@ -23,6 +23,7 @@ use crate::verbs::bindings::IBV_QPT_RC;
 
 use super::connection::{Connection, Directions, Readiness};
 use super::endpoint::Endpoint;
+use super::events::{Channel, Report};
 use super::option::Options;
 use super::service;
 use super::settings::Defaults;
@@ -110,54 +111,6 @@ struct Accepting {
     listener: Weak<Stream>,
 }
 
-/// An event channel that is closed when dropped.
-#[derive(Debug)]
-struct Channel(*mut rdma_event_channel);
-
-// SAFETY: the structure behind the pointer does not change.
-unsafe impl Send for Channel {}
-// SAFETY: as for `Send`.
-unsafe impl Sync for Channel {}
-
-impl Channel {
-    fn open() -> Result<Self> {
-        let channel = Self(channel::open().map_err(no_device)?);
-        // SAFETY: the descriptor is ours, no pointers.
-        let status = unsafe {
-            let flags = libc::fcntl(channel.descriptor(), libc::F_GETFL);
-            libc::fcntl(
-                channel.descriptor(),
-                libc::F_SETFL,
-                flags | libc::O_NONBLOCK,
-            )
-        };
-        if status < 0 {
-            return Err(Error::last_os("make an event channel non-blocking"));
-        }
-        Ok(channel)
-    }
-
-    fn descriptor(&self) -> RawFd {
-        // SAFETY: open until drop.
-        unsafe { (*self.0).fd }
-    }
-}
-
-impl Drop for Channel {
-    fn drop(&mut self) {
-        // SAFETY: opened by `open`; its identifier is destroyed before.
-        unsafe { channel::close(self.0) };
-    }
-}
-
-/// Without the kernel's device there is no RDMA device.
-fn no_device(error: Error) -> Error {
-    match error.errno() {
-        libc::ENOENT => Error::new(libc::ENODEV, error.step()),
-        _ => error,
-    }
-}
-
 /// A time limit of a socket; 0 means none.
 #[derive(Debug, Default)]
 pub struct Timeout(AtomicU64);
@@ -183,47 +136,6 @@ impl Timeout {
     }
 }
 
-/// What an event says, copied so that it can be acknowledged at once.
-struct Report {
-    kind: rdma_cm_event_type,
-    status: i32,
-    id: *mut rdma_cm_id,
-    conn: rdma_conn_param,
-    private_data: Vec<u8>,
-}
-
-impl Report {
-    /// The next event of the channel. `EAGAIN` if there is none.
-    fn next(channel: &Channel) -> Result<Self> {
-        // SAFETY: the channel is open.
-        let event = unsafe { event::get(channel.0) }?;
-        // SAFETY: an event that is not acknowledged yet; in the port space of
-        // streams `conn` is the member in use, and all of it is initialised.
-        let report = unsafe {
-            let conn = (*event).param.conn;
-            Self {
-                kind: (*event).event,
-                status: (*event).status,
-                id: (*event).id,
-                private_data: Param::from_raw(&raw const conn)
-                    .map_or_else(Vec::new, |param| param.private_data.to_vec()),
-                conn,
-            }
-        };
-        event::acknowledge(event)?;
-        Ok(report)
-    }
-
-    /// The errno of a failed attempt to connect.
-    fn errno(&self) -> i32 {
-        match (self.kind, self.status) {
-            (RDMA_CM_EVENT_REJECTED, _) => libc::ECONNREFUSED,
-            (_, status) if status < 0 => status.saturating_neg(),
-            _ => libc::ETIMEDOUT,
-        }
-    }
-}
-
 impl Stream {
     /// A new socket of the address family `domain`.
     ///
@@ -232,7 +144,14 @@ impl Stream {
     pub fn new(domain: i32) -> Result<Arc<Self>> {
         let channel = Channel::open()?;
         // SAFETY: the channel outlives the identifier, see `drop`.
-        let id = unsafe { Id::create(channel.0, std::ptr::null_mut(), RDMA_PS_TCP, IBV_QPT_RC) }?;
+        let id = unsafe {
+            Id::create(
+                channel.as_pointer(),
+                std::ptr::null_mut(),
+                RDMA_PS_TCP,
+                IBV_QPT_RC,
+            )
+        }?;
         let options = Options::new(&Defaults::get().settings);
         Ok(Arc::new(Self::assemble(
             domain,
@@ -378,7 +297,7 @@ impl Stream {
             embryos: Vec::new(),
         });
         drop(phase);
-        service::watch(self)
+        service::watch(self.descriptor(), self)
     }
 
     /// Takes the next connection; waits for one unless non-blocking.
@@ -436,7 +355,7 @@ impl Stream {
             }
         }
         if nonblocking {
-            service::watch(self)?;
+            service::watch(self.descriptor(), self)?;
             return Err(Error::new(libc::EINPROGRESS, "connect"));
         }
         let result = self.wait_until_connected();
@@ -444,7 +363,7 @@ impl Stream {
             return result;
         }
         // From now on the service thread notices when the peer goes.
-        service::watch(self)?;
+        service::watch(self.descriptor(), self)?;
         result
     }
 
@@ -681,7 +600,7 @@ impl Stream {
     ) -> Result<Arc<Self>> {
         let channel = Channel::open()?;
         // SAFETY: the channel is open and outlives the identifier.
-        unsafe { id.migrate(channel.0) }?;
+        unsafe { id.migrate(channel.as_pointer()) }?;
         let options = self.options().inherit();
         let endpoint = Endpoint::new(id, &options.settings);
         // From here on, dropping the socket destroys the identifier, whose
@@ -713,7 +632,7 @@ impl Stream {
             listener: Arc::downgrade(self),
         }));
         let stream = Arc::new(stream);
-        service::watch(&stream)?;
+        service::watch(stream.descriptor(), &stream)?;
         Ok(stream)
     }
 
@@ -936,7 +855,7 @@ impl Stream {
             stream.close();
         }
         let Some(connection) = self.connection.get() else {
-            service::forget(&self);
+            service::forget(self.descriptor(), Arc::as_ptr(&self));
             return;
         };
         connection.shutdown(Directions::Both);
@@ -1021,9 +940,15 @@ fn connected_events(state: Readiness) -> i16 {
     events
 }
 
+impl service::Watched for Stream {
+    fn handle(self: Arc<Self>) -> bool {
+        self.handle_events()
+    }
+}
+
 impl Drop for Stream {
     fn drop(&mut self) {
-        service::forget(self);
+        service::forget(self.descriptor(), self);
         // The queue pair goes before the identifier, that before the channel.
         drop(self.connection.take());
         *locked(&self.phase) = Phase::Failed;

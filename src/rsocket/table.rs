@@ -1,33 +1,33 @@
 //! Which descriptors are sockets of this library.
 //!
 //! Looked up by every call, so a look-up takes no lock that others hold for
-//! long: pages of slots are allocated once and stay. A look-up gives a counted
-//! reference, so a socket that another thread closes lives until its last
-//! user is done.
+//! long: pages of slots are allocated once and stay. A look-up gives a copy of
+//! what was put in, which is a counted reference, so a socket that another
+//! thread closes lives until its last user is done.
 
 use std::os::fd::RawFd;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{OnceLock, PoisonError, RwLock};
 
 use crate::error::{Error, Result};
 
 const PAGE: usize = 4096;
 const PAGES: usize = 4096;
 
-type Slot<T> = RwLock<Option<Arc<T>>>;
+type Slot<T> = RwLock<Option<T>>;
 
-/// A map from descriptors to objects.
+/// A map from descriptors to references.
 #[derive(Debug)]
 pub struct Table<T> {
     pages: [OnceLock<Box<[Slot<T>]>>; PAGES],
 }
 
-impl<T> Default for Table<T> {
+impl<T: Clone> Default for Table<T> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<T> Table<T> {
+impl<T: Clone> Table<T> {
     /// An empty map.
     pub const fn new() -> Self {
         Self {
@@ -47,7 +47,7 @@ impl<T> Table<T> {
     }
 
     /// What `fd` stands for, if anything.
-    pub fn get(&self, fd: RawFd) -> Option<Arc<T>> {
+    pub fn get(&self, fd: RawFd) -> Option<T> {
         self.slot(fd)?
             .read()
             .unwrap_or_else(PoisonError::into_inner)
@@ -58,7 +58,7 @@ impl<T> Table<T> {
     ///
     /// # Errors
     /// `EMFILE` for a descriptor beyond 16 million.
-    pub fn insert(&self, fd: RawFd, object: Arc<T>) -> Result<()> {
+    pub fn insert(&self, fd: RawFd, object: T) -> Result<()> {
         const FULL: Error = Error::new(libc::EMFILE, "keep a descriptor of that number");
         let (page, slot) = Self::place(fd).ok_or(FULL)?;
         let page = self.pages.get(page).ok_or(FULL)?;
@@ -69,7 +69,7 @@ impl<T> Table<T> {
     }
 
     /// Makes `fd` stand for nothing, and returns what it stood for.
-    pub fn remove(&self, fd: RawFd) -> Option<Arc<T>> {
+    pub fn remove(&self, fd: RawFd) -> Option<T> {
         self.slot(fd)?
             .write()
             .unwrap_or_else(PoisonError::into_inner)
@@ -83,16 +83,16 @@ mod tests {
 
     #[test]
     fn any_descriptor_is_known_or_not_but_never_a_crash() {
-        static TABLE: Table<u32> = Table::new();
+        static TABLE: Table<i32> = Table::new();
         for fd in [-1, i32::MIN, 0, 70000, i32::MAX] {
             assert_eq!(TABLE.get(fd), None);
             assert_eq!(TABLE.remove(fd), None);
         }
         for fd in [0, 65535, 65536, 1 << 20] {
-            TABLE.insert(fd, Arc::new(fd as u32)).unwrap();
-            assert_eq!(TABLE.get(fd).as_deref(), Some(&(fd as u32)));
+            TABLE.insert(fd, fd).unwrap();
+            assert_eq!(TABLE.get(fd), Some(fd));
         }
-        assert!(TABLE.insert(i32::MAX, Arc::new(1)).is_err());
+        assert!(TABLE.insert(i32::MAX, 1).is_err());
         assert!(TABLE.remove(65536).is_some());
         assert_eq!(TABLE.get(65536), None);
     }

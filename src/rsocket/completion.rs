@@ -1,0 +1,143 @@
+//! A completion queue with the channel on which it notifies. What a completion
+//! means is decided by the socket that polls.
+
+use std::mem::MaybeUninit;
+use std::os::fd::RawFd;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::cm::device::Device;
+use crate::error::{Error, Result};
+use crate::verbs::bindings::{
+    ibv_ack_cq_events, ibv_comp_channel, ibv_cq, ibv_create_comp_channel, ibv_create_cq,
+    ibv_destroy_comp_channel, ibv_destroy_cq, ibv_get_cq_event, ibv_wc,
+};
+use crate::verbs::{dispatch, failure};
+
+/// Completions taken at once.
+pub const BATCH: usize = 16;
+
+/// A completion queue and its channel.
+#[derive(Debug)]
+pub struct Completions {
+    channel: *mut ibv_comp_channel,
+    cq: *mut ibv_cq,
+    events: AtomicU32,
+    /// Keeps the context open.
+    _device: Arc<Device>,
+}
+
+// SAFETY: verbs objects may be used from any thread; they are owned and die
+// with this.
+unsafe impl Send for Completions {}
+// SAFETY: as for `Send`; the member that changes is atomic.
+unsafe impl Sync for Completions {}
+
+impl Completions {
+    /// A queue of `entries`, not armed.
+    ///
+    /// # Errors
+    /// What libibverbs says.
+    pub fn new(device: Arc<Device>, entries: u32) -> Result<Self> {
+        let context = device.context();
+        // SAFETY: the device keeps the context open.
+        let channel = unsafe { ibv_create_comp_channel(context) };
+        if channel.is_null() {
+            return Err(Error::last_os("create a completion channel"));
+        }
+        let mut completions = Self {
+            channel,
+            cq: ptr::null_mut(),
+            events: AtomicU32::new(0),
+            _device: device,
+        };
+        completions.make_nonblocking()?;
+        let entries = i32::try_from(entries).unwrap_or(i32::MAX);
+        // SAFETY: context and channel are alive; vector 0 always exists.
+        completions.cq = unsafe { ibv_create_cq(context, entries, ptr::null_mut(), channel, 0) };
+        if completions.cq.is_null() {
+            return Err(Error::last_os("create a completion queue"));
+        }
+        Ok(completions)
+    }
+
+    fn make_nonblocking(&self) -> Result<()> {
+        // SAFETY: a descriptor of ours, no pointers.
+        let status = unsafe {
+            let fd = self.notification_fd();
+            let flags = libc::fcntl(fd, libc::F_GETFL);
+            libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK)
+        };
+        if status < 0 {
+            return Err(Error::last_os("make a completion channel non-blocking"));
+        }
+        Ok(())
+    }
+
+    /// The queue, which lives as long as this.
+    pub fn queue(&self) -> *mut ibv_cq {
+        self.cq
+    }
+
+    /// Descriptor that becomes readable when completions arrive after
+    /// [`Completions::arm`].
+    pub fn notification_fd(&self) -> RawFd {
+        // SAFETY: the channel lives as long as this.
+        unsafe { (*self.channel).fd }
+    }
+
+    /// Takes completions into `batch` and returns how many.
+    ///
+    /// # Errors
+    /// `EIO` if the device cannot say.
+    pub fn poll(&self, batch: &mut [MaybeUninit<ibv_wc>; BATCH]) -> Result<usize> {
+        // SAFETY: the queue lives as long as this, and the batch has room for
+        // that many.
+        let count = unsafe { dispatch::poll_cq(self.cq, BATCH as i32, batch.as_mut_ptr().cast()) };
+        usize::try_from(count).map_err(|_| Error::new(libc::EIO, "poll a completion queue"))
+    }
+
+    /// Asks for a notification of the next completion.
+    ///
+    /// # Errors
+    /// What libibverbs says.
+    pub fn arm(&self) -> Result<()> {
+        // SAFETY: the queue lives as long as this.
+        let status = unsafe { dispatch::req_notify_cq(self.cq, false) };
+        if status != 0 {
+            return Err(failure(status, "arm a completion queue"));
+        }
+        Ok(())
+    }
+
+    /// Takes a notification; returns whether there was one.
+    pub fn take_notification(&self) -> bool {
+        let mut cq = ptr::null_mut();
+        let mut context = ptr::null_mut();
+        // SAFETY: the channel lives as long as this and does not block.
+        let status = unsafe { ibv_get_cq_event(self.channel, &mut cq, &mut context) };
+        if status == 0 {
+            self.events.fetch_add(1, Ordering::Relaxed);
+        }
+        status == 0
+    }
+}
+
+impl Drop for Completions {
+    fn drop(&mut self) {
+        if !self.cq.is_null() {
+            // SAFETY: created in `new`; queue pairs that use it are gone, and
+            // all notifications are acknowledged before.
+            let status = unsafe {
+                ibv_ack_cq_events(self.cq, *self.events.get_mut());
+                ibv_destroy_cq(self.cq)
+            };
+            if status != 0 {
+                log::warn!("{}", failure(status, "destroy a completion queue"));
+            }
+        }
+        // SAFETY: created in `new`, and its queue is gone.
+        unsafe { ibv_destroy_comp_channel(self.channel) };
+    }
+}

@@ -1,0 +1,118 @@
+//! The connection manager's events as sockets take them: a channel that does
+//! not block, and copies of events that are acknowledged at once.
+//!
+//! What an event means is decided by the socket that it is about.
+
+use std::os::fd::RawFd;
+
+use crate::abi::*;
+use crate::cm::connect::Param;
+use crate::cm::{channel, event};
+use crate::error::{Error, Result};
+
+/// An event channel that is closed when dropped.
+#[derive(Debug)]
+pub struct Channel(*mut rdma_event_channel);
+
+// SAFETY: the structure behind the pointer does not change.
+unsafe impl Send for Channel {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Channel {}
+
+impl Channel {
+    /// Opens one, non-blocking.
+    ///
+    /// # Errors
+    /// `ENODEV` without an RDMA device, else what the kernel says.
+    pub fn open() -> Result<Self> {
+        let channel = Self(channel::open().map_err(no_device)?);
+        // SAFETY: the descriptor is ours, no pointers.
+        let status = unsafe {
+            let flags = libc::fcntl(channel.descriptor(), libc::F_GETFL);
+            libc::fcntl(
+                channel.descriptor(),
+                libc::F_SETFL,
+                flags | libc::O_NONBLOCK,
+            )
+        };
+        if status < 0 {
+            return Err(Error::last_os("make an event channel non-blocking"));
+        }
+        Ok(channel)
+    }
+
+    /// What the connection manager knows it by.
+    pub fn as_pointer(&self) -> *mut rdma_event_channel {
+        self.0
+    }
+
+    /// Its descriptor, readable when there are events.
+    pub fn descriptor(&self) -> RawFd {
+        // SAFETY: open until drop.
+        unsafe { (*self.0).fd }
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // SAFETY: opened by `open`; its identifier is destroyed before.
+        unsafe { channel::close(self.0) };
+    }
+}
+
+/// Without the kernel's device there is no RDMA device.
+fn no_device(error: Error) -> Error {
+    match error.errno() {
+        libc::ENOENT => Error::new(libc::ENODEV, error.step()),
+        _ => error,
+    }
+}
+
+/// What an event says, copied so that it can be acknowledged at once.
+pub struct Report {
+    /// What happened.
+    pub kind: rdma_cm_event_type,
+    /// 0 or a negative errno, as the event has it.
+    pub status: i32,
+    /// The identifier it is about; for comparison.
+    pub id: *mut rdma_cm_id,
+    /// The parameters of a connection.
+    pub conn: rdma_conn_param,
+    /// What the peer said.
+    pub private_data: Vec<u8>,
+}
+
+impl Report {
+    /// The next event of the channel.
+    ///
+    /// # Errors
+    /// `EAGAIN` if there is none, else what the kernel says.
+    pub fn next(channel: &Channel) -> Result<Self> {
+        // SAFETY: the channel is open.
+        let event = unsafe { event::get(channel.0) }?;
+        // SAFETY: an event that is not acknowledged yet; `conn` is
+        // plain numbers and a pointer, used where the event is of a stream.
+        let report = unsafe {
+            let conn = (*event).param.conn;
+            Self {
+                kind: (*event).event,
+                status: (*event).status,
+                id: (*event).id,
+                private_data: Param::from_raw(&raw const conn)
+                    .map_or_else(Vec::new, |param| param.private_data.to_vec()),
+                conn,
+            }
+        };
+        event::acknowledge(event)?;
+        Ok(report)
+    }
+
+    /// The errno of a failed attempt to connect.
+    pub fn errno(&self) -> i32 {
+        match (self.kind, self.status) {
+            (RDMA_CM_EVENT_REJECTED, _) => libc::ECONNREFUSED,
+            (_, status) if status < 0 => status.saturating_neg(),
+            _ => libc::ETIMEDOUT,
+        }
+    }
+}
