@@ -1,0 +1,346 @@
+//! The list of devices. It follows hot-plugging: it is compared with
+//! libibverbs' whenever a program asks for it or the kernel names a device that
+//! is not in it. A device is opened when first used; a failure to open is not
+//! remembered. The list keeps a living device open. A device that vanished
+//! leaves the list and is closed when nobody uses it any more.
+
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use once_cell::sync::OnceCell;
+
+use crate::error::{Error, Result};
+use crate::lock::locked;
+use crate::verbs::bindings::{
+    ibv_device, ibv_free_device_list, ibv_get_device_guid, ibv_get_device_index,
+    ibv_get_device_list,
+};
+
+use super::opened::{Device, LinkLayer};
+
+/// "The kernel or libibverbs did not tell the index."
+const UNKNOWN_INDEX: i32 = -1;
+
+/// The devices known, ascending by index.
+static DEVICES: RwLock<Vec<Arc<Entry>>> = RwLock::new(Vec::new());
+/// Held while the list is compared, so that two comparisons do not overtake
+/// one another. Never taken on the path of a connection to a known device.
+static RESYNC: Mutex<()> = Mutex::new(());
+
+/// What identifies a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Key {
+    /// Address of libibverbs' object, which stays the same for as long as the
+    /// device exists and the object is referenced.
+    object: usize,
+    /// Node GUID in network order, zero if it has none.
+    guid: u64,
+    /// The kernel's index, or [`UNKNOWN_INDEX`].
+    index: i32,
+}
+
+impl Key {
+    /// Whether a reply of the kernel that names `guid` and `index` means this
+    /// device. GUIDs may be missing (zero) or shared, so the index decides
+    /// wherever both sides know it.
+    fn matches(&self, guid: u64, index: i32) -> bool {
+        if index == UNKNOWN_INDEX || self.index == UNKNOWN_INDEX {
+            guid != 0 && guid == self.guid
+        } else {
+            index == self.index
+        }
+    }
+
+    /// Whether `self`, which is new, is to be listed before `other`.
+    fn precedes(&self, other: &Self) -> bool {
+        if self.index == UNKNOWN_INDEX {
+            u64::from_be(self.guid) < u64::from_be(other.guid)
+        } else {
+            self.index < other.index
+        }
+    }
+}
+
+/// Where a place of the new list comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// Stays, from this place of the list before.
+    Known(usize),
+    /// Is new, from this place of libibverbs' list.
+    Fresh(usize),
+}
+
+/// The new list, given the one before and libibverbs': devices that are still
+/// there keep their order, new ones are inserted at their place.
+fn reconcile(known: &[Key], fresh: &[Key]) -> Vec<Source> {
+    let same = |a: &Key, b: &Key| a.object == b.object;
+    let mut merged: Vec<(Key, Source)> = known
+        .iter()
+        .enumerate()
+        .filter(|(_, key)| fresh.iter().any(|other| same(key, other)))
+        .map(|(place, key)| (*key, Source::Known(place)))
+        .collect();
+    for (place, key) in fresh.iter().enumerate() {
+        if known.iter().any(|other| same(key, other)) {
+            continue;
+        }
+        let at = merged
+            .iter()
+            .position(|(other, _)| key.precedes(other))
+            .unwrap_or(merged.len());
+        merged.insert(at, (*key, Source::Fresh(place)));
+    }
+    merged.into_iter().map(|(_, source)| source).collect()
+}
+
+/// A list obtained from libibverbs; keeps its objects alive.
+struct List {
+    devices: *mut *mut ibv_device,
+    length: usize,
+}
+
+// SAFETY: the array is only read until it is freed, and libibverbs' device
+// objects are immutable and counted with its own locking.
+unsafe impl Send for List {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for List {}
+
+impl List {
+    fn fetch() -> Result<Self> {
+        let mut count = 0;
+        // SAFETY: the count is a valid place to write to.
+        let devices = unsafe { ibv_get_device_list(&mut count) };
+        if devices.is_null() {
+            return Err(Error::last_os("list the RDMA devices"));
+        }
+        let length = usize::try_from(count).unwrap_or(0);
+        Ok(Self { devices, length })
+    }
+
+    fn keys(&self) -> Vec<Key> {
+        // SAFETY: libibverbs returned an array of that many pointers, which
+        // lives until `drop`.
+        let devices = unsafe { std::slice::from_raw_parts(self.devices, self.length) };
+        devices
+            .iter()
+            .map(|&device| Key {
+                object: device as usize,
+                // SAFETY: the list keeps its objects alive.
+                guid: unsafe { ibv_get_device_guid(device) },
+                // SAFETY: as above.
+                index: unsafe { ibv_get_device_index(device) },
+            })
+            .collect()
+    }
+}
+
+impl Drop for List {
+    fn drop(&mut self) {
+        // SAFETY: obtained from ibv_get_device_list, freed once.
+        unsafe { ibv_free_device_list(self.devices) };
+    }
+}
+
+/// A device in the list, opened or not.
+struct Entry {
+    key: Key,
+    /// Keeps `key.object` alive until it is opened.
+    _list: Arc<List>,
+    opened: OnceCell<Arc<Device>>,
+}
+
+impl Entry {
+    /// The opened device. Several threads that open the same device wait for
+    /// one of them; other devices are not affected.
+    fn open(&self) -> Result<Arc<Device>> {
+        let device = self.key.object as *mut ibv_device;
+        self.opened
+            // SAFETY: the list that the key came from keeps the object alive.
+            .get_or_try_init(|| unsafe { Device::open(device) }.map(Arc::new))
+            .cloned()
+    }
+}
+
+fn snapshot() -> Vec<Arc<Entry>> {
+    DEVICES
+        .read()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clone()
+}
+
+fn lookup(guid: u64, index: i32) -> Option<Arc<Entry>> {
+    let devices = DEVICES.read().unwrap_or_else(PoisonError::into_inner);
+    devices
+        .iter()
+        .find(|entry| entry.key.matches(guid, index))
+        .cloned()
+}
+
+/// Compares the list with libibverbs'.
+///
+/// `ENODEV` if there is no device (the list is then empty) or libibverbs
+/// cannot tell (the list is then as before).
+fn resync() -> Result<()> {
+    let _guard = locked(&RESYNC);
+    let list = List::fetch().map_err(|error| {
+        log::error!("{error}; is the ib_uverbs module loaded?");
+        no_device()
+    })?;
+    let known = snapshot();
+    let known_keys: Vec<Key> = known.iter().map(|entry| entry.key).collect();
+    let fresh_keys = list.keys();
+    let list = Arc::new(list);
+    let merged: Vec<Arc<Entry>> = reconcile(&known_keys, &fresh_keys)
+        .into_iter()
+        .filter_map(|source| match source {
+            Source::Known(place) => known.get(place).cloned(),
+            Source::Fresh(place) => fresh_keys.get(place).map(|key| {
+                Arc::new(Entry {
+                    key: *key,
+                    _list: Arc::clone(&list),
+                    opened: OnceCell::new(),
+                })
+            }),
+        })
+        .collect();
+    let empty = merged.is_empty();
+    log::debug!(
+        "devices: {} known before, {} now",
+        known.len(),
+        merged.len()
+    );
+    *DEVICES.write().unwrap_or_else(PoisonError::into_inner) = merged;
+    // The last reference to a vanished device may go here, outside the lock,
+    // since closing it enters the kernel.
+    drop(known);
+    if empty { Err(no_device()) } else { Ok(()) }
+}
+
+const fn no_device() -> Error {
+    Error::new(libc::ENODEV, "find an RDMA device")
+}
+
+/// Makes sure that at least one RDMA device is known.
+///
+/// # Errors
+/// `ENODEV` if libibverbs lists none; the next call looks again.
+pub fn ensure_any() -> Result<()> {
+    let known = !DEVICES
+        .read()
+        .unwrap_or_else(PoisonError::into_inner)
+        .is_empty();
+    if known { Ok(()) } else { resync() }
+}
+
+/// The device that a reply of the kernel names, opened.
+///
+/// `guid` is the node GUID in network order, as the reply holds it in memory;
+/// `index` is the kernel's index, -1 from kernels that do not tell it. Blocks
+/// while the device is opened for the first time.
+///
+/// # Errors
+/// `ENODEV` if there is no such device or it cannot be opened (the log has
+/// the cause); either is tried anew by the next call.
+pub fn find(guid: u64, index: i32) -> Result<Arc<Device>> {
+    let entry = match lookup(guid, index) {
+        Some(entry) => entry,
+        None => {
+            resync()?;
+            lookup(guid, index).ok_or(no_device())?
+        }
+    };
+    entry.open().map_err(|error| {
+        log::error!("device index {index}: {error}; may its uverbs node be opened?");
+        Error::new(libc::ENODEV, "open the RDMA device")
+    })
+}
+
+/// All devices that can be opened, opened, after a look for new ones.
+///
+/// # Errors
+/// `ENODEV` if there is no device, not even one that cannot be opened.
+pub fn all() -> Result<Vec<Arc<Device>>> {
+    resync()?;
+    Ok(open_known())
+}
+
+/// Whether a device that is known, and can be opened, has an InfiniBand port.
+pub fn any_infiniband_port() -> bool {
+    open_known().iter().any(|device| {
+        device
+            .ports()
+            .any(|(_, link)| link == LinkLayer::InfiniBand)
+    })
+}
+
+fn open_known() -> Vec<Arc<Device>> {
+    let open = |entry: Arc<Entry>| {
+        entry
+            .open()
+            .inspect_err(|error| log::warn!("device left out: {error}"))
+            .ok()
+    };
+    snapshot().into_iter().filter_map(open).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(object: usize, guid: u64, index: i32) -> Key {
+        Key {
+            object,
+            guid: guid.to_be(),
+            index,
+        }
+    }
+
+    #[test]
+    fn first_list_is_sorted_by_index() {
+        let fresh = [key(1, 9, 2), key(2, 8, 0), key(3, 7, 1)];
+        let expected = [Source::Fresh(1), Source::Fresh(2), Source::Fresh(0)];
+        assert_eq!(reconcile(&[], &fresh), expected);
+    }
+
+    #[test]
+    fn without_indices_the_guid_sorts() {
+        let fresh = [key(1, 0x0100, -1), key(2, 0x0001, -1)];
+        assert_eq!(reconcile(&[], &fresh), [Source::Fresh(1), Source::Fresh(0)]);
+    }
+
+    #[test]
+    fn vanished_leave_and_new_ones_come_in_order() {
+        let known = [key(1, 1, 0), key(2, 2, 3), key(3, 3, 4)];
+        let fresh = [key(3, 3, 4), key(4, 2, 5), key(1, 1, 0), key(5, 5, 2)];
+        let expected = [
+            Source::Known(0),
+            Source::Fresh(3),
+            Source::Known(2),
+            Source::Fresh(1),
+        ];
+        assert_eq!(reconcile(&known, &fresh), expected);
+    }
+
+    #[test]
+    fn an_empty_list_empties_ours() {
+        assert_eq!(reconcile(&[key(1, 1, 0)], &[]), []);
+    }
+
+    #[test]
+    fn the_index_decides_where_known() {
+        let device = key(1, 7, 3);
+        assert!(device.matches(7_u64.to_be(), 3));
+        assert!(device.matches(0, 3));
+        assert!(!device.matches(7_u64.to_be(), 4));
+        assert!(device.matches(7_u64.to_be(), -1));
+        assert!(!device.matches(8_u64.to_be(), -1));
+        let without = key(1, 7, -1);
+        assert!(without.matches(7_u64.to_be(), 3));
+    }
+
+    #[test]
+    fn no_guid_matches_by_index_only() {
+        let device = key(1, 0, 3);
+        assert!(device.matches(0, 3));
+        assert!(!device.matches(0, -1));
+    }
+}
