@@ -21,9 +21,9 @@ pub struct Options {
     /// Use this machine's own RDMA device instead of a virtual machine
     #[arg(long, conflicts_with_all = ["kernel", "root"])]
     host: bool,
-    /// Kernel of the virtual machine
-    #[arg(long, value_enum, default_value_t = Release::V6_1)]
-    kernel: Release,
+    /// Kernel of the virtual machine (6.1 unless given)
+    #[arg(long, value_enum)]
+    kernel: Option<Release>,
     /// Root file system of the virtual machine: a folder, or a name given to
     /// `cargo xtask root`
     #[arg(long, value_name = "DIR|NAME")]
@@ -66,24 +66,39 @@ impl Drop for Driver {
 }
 
 impl Options {
+    /// Whether any of them is given.
+    pub fn chosen(&self) -> bool {
+        self.host || self.kernel.is_some() || self.root.is_some()
+    }
+
     /// Makes the place ready: fetches the kernel, or finds the device.
     pub fn place(&self) -> Result<Place> {
-        let kind = if self.host {
-            Kind::Host { env: own_device()? }
-        } else {
-            Kind::Vm {
-                kernel: kernel::get(self.kernel)?,
-                root: self.root.as_deref().map(roots::find).transpose()?,
-            }
-        };
-        Ok(Place {
-            kind,
-            driver: Driver::new()?,
-        })
+        if self.host {
+            return Ok(Place {
+                kind: Kind::Host { env: own_device()? },
+                driver: Driver::new()?,
+            });
+        }
+        Place::machine(
+            self.kernel.unwrap_or(Release::V6_1),
+            self.root.as_deref().map(roots::find).transpose()?,
+        )
     }
 }
 
 impl Place {
+    /// A virtual machine with this kernel, fetched if need be, and this root
+    /// (the machine's own without).
+    pub fn machine(kernel: Release, root: Option<PathBuf>) -> Result<Self> {
+        Ok(Self {
+            kind: Kind::Vm {
+                kernel: kernel::get(kernel)?,
+                root,
+            },
+            driver: Driver::new()?,
+        })
+    }
+
     /// Runs `xtask guest ARGUMENTS` there and returns its exit status.
     pub fn run(&self, arguments: &[&str], limit: Duration, sink: &mut dyn Write) -> Result<u8> {
         let program = &self.driver.0;

@@ -66,6 +66,7 @@ impl fmt::Display for Case {
 }
 
 /// The results of one suite, shown as they come in.
+#[derive(Clone)]
 pub struct Suite {
     /// Its name.
     pub name: String,

@@ -5,8 +5,10 @@
 //! one boot of the test machine per suite) and a part here that prepares it.
 
 mod clients;
+mod columns;
 mod commands;
 mod conformance;
+mod results;
 mod rust;
 mod valgrind;
 
@@ -15,6 +17,9 @@ use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+
+use columns::Column;
+use results::Seen;
 
 use crate::guest::Bench;
 use crate::place::{Options, Place};
@@ -29,6 +34,10 @@ const LIMIT: Duration = Duration::from_secs(2400);
 pub struct Args {
     #[command(flatten)]
     options: Options,
+    /// Run the suites that depend on kernel and userland on all of them, and
+    /// write docs/matrix.md
+    #[arg(long, conflicts_with_all = ["host", "kernel", "root"])]
+    matrix: bool,
     /// Run only this suite; may be repeated
     #[arg(long, value_enum, value_name = "SUITE")]
     only: Vec<Name>,
@@ -38,7 +47,7 @@ pub struct Args {
 }
 
 /// The suites, in the order they run.
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 enum Name {
     /// Formatting, lints and tests of the Rust code
     Rust,
@@ -88,33 +97,98 @@ impl Args {
     /// Runs the suites.
     pub fn run(self) -> Result<ExitCode> {
         setup::ensure()?;
-        let names: Vec<_> = Name::ALL
-            .into_iter()
-            .filter(|name| self.only.is_empty() || self.only.contains(name))
-            .collect();
         let stage = library::stage()?;
-        let place = if names.iter().any(|name| name.needs_device()) {
-            let place = self.options.place()?;
+        let mut done = Vec::new();
+        let mut seen = Vec::new();
+        for round in self.rounds() {
+            let suites = self.run_round(&round, &stage)?;
+            if self.matrix
+                && self.only.is_empty()
+                && let Some(column) = round.column
+            {
+                seen.push(Seen {
+                    heading: format!("{} (original {})", column.name(), column.original()?),
+                    suites: suites.iter().map(|done| done.suite.clone()).collect(),
+                });
+            }
+            done.extend(suites);
+        }
+        let code = close(&done);
+        if !seen.is_empty() {
+            results::write(&seen)?;
+        }
+        Ok(code)
+    }
+
+    /// What to run where.
+    fn rounds(&self) -> Vec<Round> {
+        let asked = |names: &[Name]| {
+            let wanted = |name: &Name| self.only.is_empty() || self.only.contains(name);
+            names.iter().copied().filter(wanted).collect()
+        };
+        let round = |column, names: &[Name]| Round {
+            column,
+            names: asked(names),
+        };
+        if self.matrix {
+            return Column::ALL
+                .map(|column| round(Some(column), &columns::SUITES))
+                .into();
+        }
+        if self.options.chosen() {
+            return vec![round(None, &Name::ALL)];
+        }
+        let mut rounds = vec![round(Some(Column::FIRST), &Name::ALL)];
+        // Who asks for a suite while developing gets it once.
+        if self.only.is_empty() {
+            rounds.push(round(Some(Column::LAST), &columns::SUITES));
+        }
+        rounds
+    }
+
+    fn run_round(&self, round: &Round, stage: &Path) -> Result<Vec<Done>> {
+        let place = if round.names.iter().any(|name| name.needs_device()) {
+            let place = match round.column {
+                Some(column) => column.place()?,
+                None => self.options.place()?,
+            };
             println!("place: {}", place.describe());
             Some(place)
         } else {
             None
         };
-
         let mut done = Vec::new();
-        for name in names {
+        for &name in &round.names {
             println!("\n== {} ==", name.text());
             let started = Instant::now();
             let mut suite = Suite::new(name.text());
-            if let Err(error) = run(name, place.as_ref(), &stage, self.quick, &mut suite) {
+            if let Err(error) = run(name, place.as_ref(), stage, self.quick, &mut suite) {
                 let why = format!("{error:#}");
                 println!("{why}");
                 suite.record("the suite itself", Outcome::Failed(why));
             }
-            done.push((suite, started.elapsed()));
+            let column = round.column.filter(|_| name.needs_device());
+            done.push(Done {
+                column: column.map(Column::name).unwrap_or_default(),
+                suite,
+                time: started.elapsed(),
+            });
         }
-        Ok(close(&done))
+        Ok(done)
     }
+}
+
+/// Suites that run in one place: a column, or where the options say.
+struct Round {
+    column: Option<Column>,
+    names: Vec<Name>,
+}
+
+/// A suite that has run.
+struct Done {
+    column: String,
+    suite: Suite,
+    time: Duration,
 }
 
 fn run(
@@ -195,37 +269,38 @@ pub fn inside(name: &str, bench: &Bench, suite: &mut Suite) -> Result<()> {
 }
 
 /// Prints what failed, the closing table and the closing line.
-fn close(done: &[(Suite, Duration)]) -> ExitCode {
+fn close(done: &[Done]) -> ExitCode {
     let failures: Vec<_> = done
         .iter()
-        .flat_map(|(suite, _)| suite.cases.iter().map(|case| (&suite.name, case)))
+        .flat_map(|done| done.suite.cases.iter().map(move |case| (done, case)))
         .filter(|(_, case)| matches!(case.outcome, Outcome::Failed(_)))
         .collect();
     if !failures.is_empty() {
         println!("\nfailed:");
     }
-    for (suite, case) in failures {
-        println!("  {suite}: {case}");
+    for (done, case) in failures {
+        println!("  {} [{}]: {case}", done.suite.name, done.column);
     }
 
     let mut rows = vec![
-        ["suite", "passed", "failed", "skipped", "seconds"]
+        ["suite", "kernel", "passed", "failed", "skipped", "seconds"]
             .map(str::to_owned)
             .to_vec(),
     ];
-    for (suite, time) in done {
-        let tally = Tally::of(&suite.cases);
+    for done in done {
+        let tally = Tally::of(&done.suite.cases);
         rows.push(vec![
-            suite.name.clone(),
+            done.suite.name.clone(),
+            done.column.clone(),
             tally.passed.to_string(),
             tally.failed.to_string(),
             tally.skipped.to_string(),
-            time.as_secs().to_string(),
+            done.time.as_secs().to_string(),
         ]);
     }
     println!("\n{}", table(&rows));
 
-    let tally = Tally::of(done.iter().flat_map(|(suite, _)| &suite.cases));
+    let tally = Tally::of(done.iter().flat_map(|done| &done.suite.cases));
     println!("{tally}");
     if tally.failed == 0 {
         ExitCode::SUCCESS

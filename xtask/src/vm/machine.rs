@@ -181,10 +181,13 @@ fn config(job: &Job) -> Result<String> {
         process::quote(&modules.to_string_lossy()),
     );
     if job.root.is_some() {
+        // A link to a cache that several trees share leads out of this one.
+        let cache = fs::canonicalize(workspace::target("vm")?)?;
         let folders = format!(
-            "{} {}",
+            "{} {} {}",
             workspace::root().display(),
-            job.directory.display()
+            job.directory.display(),
+            cache.display()
         );
         config += &format!("OTHER_ROOT=1\nHOST_FOLDERS={}\n", process::quote(&folders));
     }

@@ -1,0 +1,70 @@
+//! The columns of the test matrix: which kernels, each with which userland and
+//! so with which version of the original, and which suites run on all of them.
+//!
+//! `cargo xtask test` runs every suite in the first column and those of
+//! [`SUITES`] in the last one as well; with `--matrix` it runs [`SUITES`] in
+//! every column and writes `docs/matrix.md`.
+
+use anyhow::Result;
+
+use super::Name;
+use crate::place::Place;
+use crate::vm::kernel::Release;
+use crate::vm::roots;
+
+/// The suites whose results depend on kernel and userland.
+pub const SUITES: [Name; 3] = [Name::Conformance, Name::Clients, Name::Commands];
+
+/// The package whose version is that of the original and its programs.
+const ORIGINAL: &str = "rdmacm-utils";
+
+/// One kernel and userland.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Column {
+    kernel: Release,
+    /// A Debian suite; without, the machine's own root.
+    suite: Option<&'static str>,
+}
+
+impl Column {
+    /// All of them, oldest kernel first.
+    pub const ALL: [Self; 3] = [
+        Self {
+            kernel: Release::V6_1,
+            suite: None,
+        },
+        Self {
+            kernel: Release::V6_12,
+            suite: None,
+        },
+        Self {
+            kernel: Release::V7_3,
+            suite: Some("sid"),
+        },
+    ];
+
+    /// The one in which everything runs.
+    pub const FIRST: Self = Self::ALL[0];
+
+    /// The newest.
+    pub const LAST: Self = Self::ALL[Self::ALL.len() - 1];
+
+    /// Makes its machine ready: fetches the kernel, makes the root.
+    pub fn place(self) -> Result<Place> {
+        Place::machine(self.kernel, self.suite.map(roots::get).transpose()?)
+    }
+
+    /// What the closing table calls it.
+    pub fn name(self) -> String {
+        match self.suite {
+            Some(suite) => format!("{}, {suite}", self.kernel),
+            None => self.kernel.to_string(),
+        }
+    }
+
+    /// The version of the original in it.
+    pub fn original(self) -> Result<String> {
+        let root = self.suite.map(roots::get).transpose()?;
+        roots::version(root.as_deref(), ORIGINAL)
+    }
+}
