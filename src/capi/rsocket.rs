@@ -18,6 +18,7 @@ use crate::kernel::addr::SockAddr;
 use crate::rsocket::connection::Directions;
 use crate::rsocket::epoll::Operation;
 use crate::rsocket::mapping::Range;
+use crate::rsocket::socket::Socket;
 use crate::rsocket::vectors::Cursor;
 use crate::rsocket::{epoll, option, poll, sockets};
 
@@ -263,7 +264,7 @@ pub unsafe extern "C" fn raccept(
     let result = sockets::stream(socket).and_then(|stream| {
         let accepted = stream.accept()?;
         let peer = accepted.peer_address().ok();
-        let fd = sockets::register(accepted)?;
+        let fd = sockets::register(Socket::Stream(accepted))?;
         if let Some(peer) = peer
             && !addr.is_null()
             && !addrlen.is_null()

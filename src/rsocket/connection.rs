@@ -21,7 +21,7 @@ use super::flow::{Cost, Inbox, Outbox, Segment, Violation};
 use super::mapping::{Announcement, Mappings, Range, locate};
 use super::memory::{Access, Registration};
 use super::vectors::Cursor;
-use super::wait::Waiters;
+use super::wait::{Notifier, Waiters};
 use super::wire::{BIG_ENDIAN, ConnData, MAPPING_LEN, Message, TARGET_LEN, Target};
 
 /// Bytes of the first segment of a call; each is twice as long as the one
@@ -187,11 +187,6 @@ impl Connection {
         &self.peer
     }
 
-    /// Descriptor to sleep on after [`Connection::arm`].
-    pub fn notification_fd(&self) -> RawFd {
-        self.endpoint.completions().notification_fd()
-    }
-
     fn with_core<R>(&self, action: impl FnOnce(&mut Core) -> R) -> R {
         let mut core = locked(&self.core);
         let result = action(&mut core);
@@ -201,28 +196,6 @@ impl Connection {
             self.waiters.notify();
         }
         result
-    }
-
-    /// Makes sure that the next completion wakes those who sleep on the
-    /// descriptor. What has completed before is to be looked at afterwards.
-    ///
-    /// # Errors
-    /// What libibverbs says.
-    pub fn arm(&self) -> Result<()> {
-        let mut core = locked(&self.core);
-        if !core.armed {
-            self.endpoint.completions().arm()?;
-            core.armed = true;
-        }
-        Ok(())
-    }
-
-    /// Takes the notification that made the descriptor readable.
-    pub fn take_notification(&self) {
-        let mut core = locked(&self.core);
-        if self.endpoint.completions().take_notification() {
-            core.armed = false;
-        }
     }
 
     /// Handles what has completed.
@@ -763,6 +736,28 @@ impl Connection {
             self.progress(core);
             self.fail(core, &Error::new(libc::ECONNRESET, "keep the connection"));
         });
+    }
+}
+
+impl Notifier for Connection {
+    fn notification_fd(&self) -> RawFd {
+        self.endpoint.completions().notification_fd()
+    }
+
+    fn arm(&self) -> Result<()> {
+        let mut core = locked(&self.core);
+        if !core.armed {
+            self.endpoint.completions().arm()?;
+            core.armed = true;
+        }
+        Ok(())
+    }
+
+    fn take_notification(&self) {
+        let mut core = locked(&self.core);
+        if self.endpoint.completions().take_notification() {
+            core.armed = false;
+        }
     }
 }
 

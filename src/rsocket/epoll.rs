@@ -17,7 +17,7 @@ use libc::epoll_event;
 use crate::error::{Error, Result};
 use crate::lock::locked;
 
-use super::stream::Stream;
+use super::socket::Socket;
 use super::table::Table;
 use super::wait::Wake;
 use super::{sockets, wait};
@@ -62,7 +62,7 @@ impl Tag {
 
 /// A socket in a set.
 struct Member {
-    stream: Arc<Stream>,
+    socket: Socket,
     events: u32,
     data: u64,
     /// Waits to be changed after its one report.
@@ -170,7 +170,7 @@ pub fn control(epfd: RawFd, operation: Operation, fd: RawFd, event: epoll_event)
     let mut members = locked(&set.members);
     set.forget_closed(&mut members);
     match sockets::find(fd) {
-        Some(stream) => set.control_socket(&mut members, operation, fd, stream, event),
+        Some(socket) => set.control_socket(&mut members, operation, fd, socket, event),
         None => set.control_ordinary(&mut members, operation, fd, event),
     }
 }
@@ -232,18 +232,18 @@ impl Set {
         members: &mut Members,
         operation: Operation,
         fd: RawFd,
-        stream: Arc<Stream>,
+        socket: Socket,
         event: epoll_event,
     ) -> Result<()> {
         let known = members.sockets.contains_key(&fd);
         match (operation, known) {
             (Operation::Add, true) => return Err(Error::new(libc::EEXIST, "add a member twice")),
             (Operation::Add, false) => {
-                stream.waiters().add(&self.wake);
+                socket.waiters().add(&self.wake);
                 members.sockets.insert(
                     fd,
                     Member {
-                        stream,
+                        socket,
                         events: event.events,
                         data: event.u64,
                         disabled: false,
@@ -273,7 +273,7 @@ impl Set {
     }
 
     fn release(&self, member: &Member) {
-        member.stream.waiters().remove(&self.wake);
+        member.socket.waiters().remove(&self.wake);
         if let Some(fd) = member.watched {
             // It may be closed already.
             let _ = self.kernel_ctl(libc::EPOLL_CTL_DEL, fd, 0, Tag::Wake);
@@ -283,7 +283,7 @@ impl Set {
     /// Closed sockets are no members any more, as with the kernel's.
     fn forget_closed(&self, members: &mut Members) {
         members.sockets.retain(|_, member| {
-            let open = !member.stream.is_closed();
+            let open = !member.socket.is_closed();
             if !open {
                 self.release(member);
             }
@@ -313,16 +313,16 @@ impl Set {
         let mut members = locked(&self.members);
         self.forget_closed(&mut members);
         for (fd, member) in &mut members.sockets {
-            let Some(connection) = member.stream.established() else {
+            let Some(notifier) = member.socket.notifier() else {
                 continue;
             };
             if member.watched.is_none() {
-                let channel = connection.notification_fd();
+                let channel = notifier.notification_fd();
                 let tag = Tag::Completions(*fd);
                 self.kernel_ctl(libc::EPOLL_CTL_ADD, channel, libc::EPOLLIN as u32, tag)?;
                 member.watched = Some(channel);
             }
-            connection.arm()?;
+            notifier.arm()?;
         }
         Ok(())
     }
@@ -358,9 +358,9 @@ impl Set {
                 Tag::Wake => self.wake.clear(),
                 Tag::Completions(fd) => {
                     if let Some(member) = members.sockets.get(&fd)
-                        && let Some(connection) = member.stream.established()
+                        && let Some(notifier) = member.socket.notifier()
                     {
-                        connection.take_notification();
+                        notifier.take_notification();
                     }
                 }
                 Tag::Ordinary(fd) => {
@@ -413,8 +413,8 @@ impl Member {
         }
         let interest = (self.events | ALWAYS) & 0xFFFF;
         // Counted before the look, so that a change after it is an edge.
-        let changes = self.stream.waiters().changes();
-        let ready = u32::from(self.stream.poll(interest as i16).cast_unsigned());
+        let changes = self.socket.waiters().changes();
+        let ready = u32::from(self.socket.poll(interest as i16).cast_unsigned());
         if ready == 0 {
             self.seen = None;
             return None;
@@ -424,7 +424,7 @@ impl Member {
                 return None;
             }
             // The look itself may have counted what it found.
-            self.seen = Some(self.stream.waiters().changes());
+            self.seen = Some(self.socket.waiters().changes());
         }
         self.disabled = self.events & ONE_SHOT != 0;
         Some(epoll_event {

@@ -3,6 +3,7 @@
 //! | module | what it is responsible for |
 //! |---|---|
 //! | [`sockets`], [`table`] | which descriptors are sockets |
+//! | [`socket`] | a socket of any kind |
 //! | [`stream`] | stream sockets: their life from creation to close, waiting |
 //! | [`connection`] | an established stream: data and control messages |
 //! | [`endpoint`], [`completion`] | queue pair, completion queue and memory of a connection |
@@ -31,6 +32,7 @@ pub mod option;
 pub mod poll;
 pub mod service;
 pub mod settings;
+pub mod socket;
 pub mod sockets;
 pub mod stream;
 pub mod table;

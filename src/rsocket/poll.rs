@@ -2,7 +2,6 @@
 //! descriptors: `rpoll` and `rselect`.
 
 use std::os::fd::AsRawFd;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use libc::pollfd;
@@ -10,16 +9,17 @@ use libc::pollfd;
 use crate::error::{Error, Result};
 
 use super::settings::Defaults;
+use super::socket::Socket;
 use super::sockets;
-use super::stream::Stream;
-use super::wait::{Wake, readable, sleep};
+
+use super::wait::{Notifier, Wake, readable, sleep};
 
 /// Entries of the list before those of ordinary descriptors and sockets.
 const WAKE: usize = 0;
 
 /// The sockets among the descriptors of a call, by their place in it.
 struct Sockets {
-    list: Vec<(usize, Arc<Stream>)>,
+    list: Vec<(usize, Socket)>,
     total: usize,
 }
 
@@ -39,12 +39,12 @@ impl Sockets {
     /// What each socket reports; returns how many have something to report.
     fn check(&self, entries: &mut [pollfd]) -> usize {
         let mut ready = 0;
-        for (place, stream) in &self.list {
+        for (place, socket) in &self.list {
             if let Some(entry) = entries.get_mut(*place) {
-                entry.revents = if stream.is_closed() {
+                entry.revents = if socket.is_closed() {
                     libc::POLLNVAL
                 } else {
-                    stream.poll(entry.events)
+                    socket.poll(entry.events)
                 };
                 ready += usize::from(entry.revents != 0);
             }
@@ -111,18 +111,16 @@ impl Sockets {
             }
         }
         if wake.is_some() {
-            list.extend(
-                self.list
-                    .iter()
-                    .map(|(_, stream)| readable(stream.notification_fd().unwrap_or(-1))),
-            );
+            list.extend(self.list.iter().map(|(_, socket)| {
+                readable(socket.notifier().map_or(-1, Notifier::notification_fd))
+            }));
         }
         list
     }
 
     /// Copies what the kernel said of ordinary descriptors.
     fn take_ordinary(
-        sockets: &[(usize, Arc<Stream>)],
+        sockets: &[(usize, Socket)],
         entries: &mut [pollfd],
         list: &[pollfd],
     ) -> usize {
@@ -143,12 +141,12 @@ impl Sockets {
         let _registered: Vec<_> = self
             .list
             .iter()
-            .map(|(_, stream)| stream.waiters().register(&wake))
+            .map(|(_, socket)| socket.waiters().register(&wake))
             .collect();
         loop {
-            for (_, stream) in &self.list {
-                if let Some(connection) = stream.established() {
-                    connection.arm()?;
+            for (_, socket) in &self.list {
+                if let Some(notifier) = socket.notifier() {
+                    notifier.arm()?;
                 }
             }
             let ready = self.check(entries);
@@ -178,11 +176,11 @@ impl Sockets {
             wake.clear();
         }
         let channels = list.iter().skip(self.total.saturating_add(1));
-        for ((_, stream), entry) in self.list.iter().zip(channels) {
+        for ((_, socket), entry) in self.list.iter().zip(channels) {
             if entry.revents != 0
-                && let Some(connection) = stream.established()
+                && let Some(notifier) = socket.notifier()
             {
-                connection.take_notification();
+                notifier.take_notification();
             }
         }
     }

@@ -10,21 +10,34 @@ use crate::error::{Error, Result};
 use crate::kernel::addr::SockAddr;
 
 use super::epoll;
+use super::socket::Socket;
 use super::stream::Stream;
 use super::table::Table;
 
-static SOCKETS: Table<Arc<Stream>> = Table::new();
+static SOCKETS: Table<Socket> = Table::new();
+
+const NO_SOCKET: Error = Error::new(libc::EBADF, "use what is no socket over RDMA");
+
+/// The socket of a descriptor.
+///
+/// # Errors
+/// `EBADF` if it is none.
+pub fn any(fd: c_int) -> Result<Socket> {
+    find(fd).ok_or(NO_SOCKET)
+}
 
 /// The stream socket of a descriptor.
 ///
 /// # Errors
 /// `EBADF` if it is none.
 pub fn stream(fd: c_int) -> Result<Arc<Stream>> {
-    find(fd).ok_or(Error::new(libc::EBADF, "use what is no socket over RDMA"))
+    match any(fd)? {
+        Socket::Stream(stream) => Ok(stream),
+    }
 }
 
 /// The socket of a descriptor, if it is one.
-pub fn find(fd: c_int) -> Option<Arc<Stream>> {
+pub fn find(fd: c_int) -> Option<Socket> {
     SOCKETS.get(fd)
 }
 
@@ -32,9 +45,9 @@ pub fn find(fd: c_int) -> Option<Arc<Stream>> {
 ///
 /// # Errors
 /// `EMFILE` if the number is too large.
-pub fn register(stream: Arc<Stream>) -> Result<c_int> {
-    let fd = stream.descriptor();
-    SOCKETS.insert(fd, stream)?;
+pub fn register(socket: Socket) -> Result<c_int> {
+    let fd = socket.descriptor();
+    SOCKETS.insert(fd, socket)?;
     Ok(fd)
 }
 
@@ -51,7 +64,7 @@ pub fn create(domain: c_int, kind: c_int, protocol: c_int) -> Result<c_int> {
     }
     let stream = Stream::new(domain)?;
     stream.set_nonblocking(kind & libc::SOCK_NONBLOCK != 0);
-    let fd = register(stream)?;
+    let fd = register(Socket::Stream(stream))?;
     set_close_on_exec(fd, kind & libc::SOCK_CLOEXEC != 0)?;
     Ok(fd)
 }
@@ -64,10 +77,7 @@ pub fn close(fd: c_int) -> Result<()> {
     if epoll::close(fd) {
         return Ok(());
     }
-    let stream = SOCKETS
-        .remove(fd)
-        .ok_or(Error::new(libc::EBADF, "close what is no socket over RDMA"))?;
-    stream.close();
+    SOCKETS.remove(fd).ok_or(NO_SOCKET)?.close();
     Ok(())
 }
 
@@ -76,16 +86,16 @@ pub fn close(fd: c_int) -> Result<()> {
 /// # Errors
 /// `EBADF`, `ENOTSUP` for any other command.
 pub fn control(fd: c_int, command: c_int, argument: c_long) -> Result<c_int> {
-    let stream = stream(fd)?;
+    let socket = any(fd)?;
     // The kernel's flags are integers as well.
     let flags = argument as c_int;
     match command {
         libc::F_GETFL => {
-            let nonblocking = stream.is_nonblocking();
+            let nonblocking = socket.is_nonblocking();
             Ok(libc::O_RDWR | if nonblocking { libc::O_NONBLOCK } else { 0 })
         }
         libc::F_SETFL => {
-            stream.set_nonblocking(flags & libc::O_NONBLOCK != 0);
+            socket.set_nonblocking(flags & libc::O_NONBLOCK != 0);
             Ok(0)
         }
         libc::F_GETFD => {

@@ -28,7 +28,7 @@ use super::option::Options;
 use super::service;
 use super::settings::Defaults;
 use super::vectors::Cursor;
-use super::wait::{Waiters, Wake, readable, sleep};
+use super::wait::{self, Notifier, Waiters, Wake, readable, sleep};
 use super::wire::{ConnData, IB_HEADER_LEN};
 
 /// Attempts of each step of address resolution; the first takes a second,
@@ -647,54 +647,16 @@ impl Stream {
         self.waiters.notify();
     }
 
-    /// Tries until `attempt` does not fail with `EAGAIN`, sleeping in between
-    /// unless `nonblocking`, until `deadline`.
+    /// As [`wait::wait_for`], for what the socket tells of.
     fn wait_for<R>(
         &self,
         connection: Option<&Connection>,
         nonblocking: bool,
         deadline: Option<Instant>,
-        mut attempt: impl FnMut() -> Result<R>,
+        attempt: impl FnMut() -> Result<R>,
     ) -> Result<R> {
-        let again =
-            |result: &Result<R>| matches!(result, Err(error) if error.errno() == libc::EAGAIN);
-        let first = attempt();
-        if nonblocking || !again(&first) {
-            return first;
-        }
-        let spinning = Instant::now();
-        let polling_time = Defaults::get().polling_time;
-        while connection.is_some() && spinning.elapsed() < polling_time {
-            let result = attempt();
-            if !again(&result) {
-                return result;
-            }
-        }
-        let wake = Wake::of_thread()?;
-        let _registered = self.waiters.register(&wake);
-        let notification = connection.map_or(-1, Connection::notification_fd);
-        loop {
-            if let Some(connection) = connection {
-                connection.arm()?;
-            }
-            let result = attempt();
-            if !again(&result) {
-                return result;
-            }
-            let mut entries = [readable(wake.as_raw_fd()), readable(notification)];
-            if sleep(&mut entries, deadline)? == 0 {
-                return result;
-            }
-            let [woken, notified] = entries;
-            if woken.revents != 0 {
-                wake.clear();
-            }
-            if notified.revents != 0
-                && let Some(connection) = connection
-            {
-                connection.take_notification();
-            }
-        }
+        let notifier = connection.map(|connection| connection as &dyn Notifier);
+        wait::wait_for(&self.waiters, notifier, nonblocking, deadline, attempt)
     }
 
     /// The connection, or why there is none.

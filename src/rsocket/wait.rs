@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::lock::locked;
 
+use super::settings::Defaults;
+
 /// An eventfd: readable once it was signalled, until it is cleared.
 #[derive(Debug)]
 pub struct Wake(OwnedFd);
@@ -129,6 +131,75 @@ pub struct Registered<'a> {
 impl Drop for Registered<'_> {
     fn drop(&mut self) {
         self.waiters.remove(&self.wake);
+    }
+}
+
+/// What tells of completions that nobody has looked at yet.
+pub trait Notifier {
+    /// Descriptor to sleep on after [`Notifier::arm`].
+    fn notification_fd(&self) -> RawFd;
+
+    /// Makes sure that the next completion wakes those who sleep on the
+    /// descriptor. What has completed before is to be looked at afterwards.
+    ///
+    /// # Errors
+    /// What libibverbs says.
+    fn arm(&self) -> Result<()>;
+
+    /// Takes the notification that made the descriptor readable.
+    fn take_notification(&self);
+}
+
+/// Tries until `attempt` does not fail with `EAGAIN`, sleeping in between
+/// unless `nonblocking`, until `deadline`. Those who change what it depends on
+/// tell `waiters`, the device tells `notifier`.
+///
+/// # Errors
+/// Those of `attempt`, `EINTR`; `EAGAIN` at the deadline.
+pub fn wait_for<R>(
+    waiters: &Waiters,
+    notifier: Option<&dyn Notifier>,
+    nonblocking: bool,
+    deadline: Option<Instant>,
+    mut attempt: impl FnMut() -> Result<R>,
+) -> Result<R> {
+    let again = |result: &Result<R>| matches!(result, Err(error) if error.errno() == libc::EAGAIN);
+    let first = attempt();
+    if nonblocking || !again(&first) {
+        return first;
+    }
+    let spinning = Instant::now();
+    let polling_time = Defaults::get().polling_time;
+    while notifier.is_some() && spinning.elapsed() < polling_time {
+        let result = attempt();
+        if !again(&result) {
+            return result;
+        }
+    }
+    let wake = Wake::of_thread()?;
+    let _registered = waiters.register(&wake);
+    let notification = notifier.map_or(-1, Notifier::notification_fd);
+    loop {
+        if let Some(notifier) = notifier {
+            notifier.arm()?;
+        }
+        let result = attempt();
+        if !again(&result) {
+            return result;
+        }
+        let mut entries = [readable(wake.as_raw_fd()), readable(notification)];
+        if sleep(&mut entries, deadline)? == 0 {
+            return result;
+        }
+        let [woken, notified] = entries;
+        if woken.revents != 0 {
+            wake.clear();
+        }
+        if notified.revents != 0
+            && let Some(notifier) = notifier
+        {
+            notifier.take_notification();
+        }
     }
 }
 

@@ -1,0 +1,75 @@
+//! A socket of any kind, as far as the calls that take any kind need to know.
+
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+use super::stream::Stream;
+use super::wait::{Notifier, Waiters};
+
+/// A counted reference to a socket.
+#[derive(Clone, Debug)]
+pub enum Socket {
+    /// A stream.
+    Stream(Arc<Stream>),
+}
+
+impl Socket {
+    /// The number by which programs know the socket.
+    pub fn descriptor(&self) -> RawFd {
+        match self {
+            Self::Stream(stream) => stream.descriptor(),
+        }
+    }
+
+    /// Whether it was closed while somebody still uses it.
+    pub fn is_closed(&self) -> bool {
+        match self {
+            Self::Stream(stream) => stream.is_closed(),
+        }
+    }
+
+    /// Those who wait for it.
+    pub fn waiters(&self) -> &Waiters {
+        match self {
+            Self::Stream(stream) => stream.waiters(),
+        }
+    }
+
+    /// What tells of its completions, once it has any.
+    pub fn notifier(&self) -> Option<&dyn Notifier> {
+        match self {
+            Self::Stream(stream) => stream
+                .established()
+                .map(|connection| connection as &dyn Notifier),
+        }
+    }
+
+    /// What `poll(2)` would say of the events `interest`, those that are
+    /// always reported included.
+    pub fn poll(&self, interest: i16) -> i16 {
+        match self {
+            Self::Stream(stream) => stream.poll(interest),
+        }
+    }
+
+    /// Whether calls return `EAGAIN` rather than wait.
+    pub fn is_nonblocking(&self) -> bool {
+        match self {
+            Self::Stream(stream) => stream.is_nonblocking(),
+        }
+    }
+
+    /// Changes [`Socket::is_nonblocking`].
+    pub fn set_nonblocking(&self, nonblocking: bool) {
+        match self {
+            Self::Stream(stream) => stream.set_nonblocking(nonblocking),
+        }
+    }
+
+    /// Ends the socket.
+    pub fn close(self) {
+        match self {
+            Self::Stream(stream) => stream.close(),
+        }
+    }
+}
