@@ -2,7 +2,7 @@
 //!
 //! Each function checks its pointers, turns them into references or typed
 //! values, calls one function of the core and hands the `Result` to
-//! [`convert`], the only place that knows how C is told of success and
+//! `convert`, the only place that knows how C is told of success and
 //! failure. The documentation of the functions becomes the documentation of
 //! the generated headers.
 //!

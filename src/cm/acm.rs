@@ -4,7 +4,7 @@
 //! it means that there is no answer, and the kernel is asked instead. Ports
 //! that are not InfiniBand have no use for it and it is not asked.
 //!
-//! Requests and replies are made and read in [`message`]; [`daemon`] carries
+//! Requests and replies are made and read in `message`; `daemon` carries
 //! them.
 
 mod daemon;

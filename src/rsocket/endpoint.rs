@@ -54,7 +54,7 @@ pub struct Write {
     pub target: Target,
     /// What to tell the peer, if it is a message.
     pub message: Option<Message>,
-    /// Identifier of the work request, [`ibv_wc::wr_id`] of its completion.
+    /// Identifier of the work request, `ibv_wc.wr_id` of its completion.
     pub id: u64,
     /// Its completion is to be reported.
     pub signaled: bool,

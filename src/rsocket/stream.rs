@@ -1,7 +1,7 @@
 //! Stream sockets: creation, binding, listening, accepting, connecting,
 //! sending and receiving with waiting, shutdown and close.
 //!
-//! A socket goes through the phases of [`Phase`]; once connected, data is the
+//! A socket goes through the phases of `Phase`; once connected, data is the
 //! business of its [`Connection`]. The descriptor of a socket is that of its
 //! event channel, which the service thread reads, but for a thread that
 //! connects and waits, which reads it itself.

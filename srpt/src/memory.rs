@@ -1,6 +1,6 @@
 //! Memory for the data of commands: one area per channel, mapped and
 //! registered once, cut into buffers by a [`Pool`]. What goes into a buffer,
-//! and when a device may reach it, is decided in [`crate::channel`].
+//! and when a device may reach it, is decided in `crate::channel`.
 
 mod buddy;
 

@@ -3,13 +3,13 @@
 //!
 //! | module | what it is responsible for |
 //! |---|---|
-//! | [`hints`] | what the caller wants, checked, and how libc is asked for it |
-//! | [`names`] | libc's answer, turned into entries |
-//! | [`infiniband`] | entries with InfiniBand addresses |
-//! | [`service`] | looking up InfiniBand services in all networks |
-//! | [`entry`] | one result, and the C lists in which results travel |
+//! | `hints` | what the caller wants, checked, and how libc is asked for it |
+//! | `names` | libc's answer, turned into entries |
+//! | `infiniband` | entries with InfiniBand addresses |
+//! | `service` | looking up InfiniBand services in all networks |
+//! | `entry` | one result, and the C lists in which results travel |
 //! | [`resolve`] | resolution without blocking, bound to an identifier |
-//! | [`failure`] | why a lookup failed: an `EAI_…` code or an errno |
+//! | `failure` | why a lookup failed: an `EAI_…` code or an errno |
 //!
 //! Talking to the ibacm daemon is [`super::acm`]'s business.
 

@@ -3,8 +3,8 @@
 //!
 //! | module | what it is responsible for |
 //! |---|---|
-//! | [`list`] | which devices there are, following hot-plugging |
-//! | [`opened`] | one opened device and what its users share |
+//! | `list` | which devices there are, following hot-plugging |
+//! | `opened` | one opened device and what its users share |
 //! | [`contexts`] | the arrays of contexts that programs hold |
 //!
 //! Identifiers and their addresses are not this module's business.

@@ -2,9 +2,9 @@
 //!
 //! | module | what it is responsible for |
 //! |---|---|
-//! | [`members`] | reading and writing the public members |
-//! | [`table`] | which identifiers are alive, by address and kernel number |
-//! | [`lifecycle`] | creation, migration, starting again, destruction |
+//! | `members` | reading and writing the public members |
+//! | `table` | which identifiers are alive, by address and kernel number |
+//! | `lifecycle` | creation, migration, starting again, destruction |
 //!
 //! One allocation holds the public head that C programs see and the private
 //! part behind it, which is defined here.

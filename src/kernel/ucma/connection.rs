@@ -93,7 +93,7 @@ wire! {
         id: u32 = 0,
     }
 
-    /// Fetches the queue pair attributes for a state; the reply is [`QpAttr`].
+    /// Fetches the queue pair attributes for a state; the reply is `QpAttr`.
     pub struct InitQpAttr: 16 {
         pub(super) response: u64 = 0,
         id: u32 = 8,

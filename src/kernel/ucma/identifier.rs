@@ -15,7 +15,7 @@ wire! {
         reserved: [u8; 5] = 19,
     }
 
-    /// Reply to [`CreateId`], [`JoinMulticast`] and [`JoinIpMulticast`].
+    /// Reply to [`CreateId`], `JoinMulticast` and `JoinIpMulticast`.
     pub struct IdReply: 4 {
         /// Number of the new identifier or multicast membership; from 0.
         pub id: u32 = 0,
@@ -28,7 +28,7 @@ wire! {
         reserved: u32 = 12,
     }
 
-    /// Reply to [`DestroyId`], [`LeaveMulticast`] and [`MigrateId`].
+    /// Reply to [`DestroyId`], `LeaveMulticast` and [`MigrateId`].
     pub struct EventsReported: 4 {
         /// How many events of the identifier or membership `GET_EVENT` has
         /// handed out in its life (for [`MigrateId`]: on the old channel).

@@ -68,7 +68,7 @@ impl JoinMulticast {
 }
 
 impl LeaveMulticast {
-    /// Ends the membership `multicast_id`, as [`IdReply`] named it.
+    /// Ends the membership `multicast_id`, as `IdReply` named it.
     pub fn new(multicast_id: u32) -> Self {
         Self {
             id: multicast_id,

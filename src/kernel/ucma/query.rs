@@ -291,12 +291,12 @@ impl PathReply {
 impl Reply for PathReply {}
 impl Reply for IbServiceHead {}
 
-/// Queries the service records that [`ResolveIbService`] found; the kernel
+/// Queries the service records that `ResolveIbService` found; the kernel
 /// keeps them until the identifier is destroyed.
 ///
 /// # Errors
 ///
-/// As [`super::submit`]; `ENOSYS` from kernels without the query.
+/// As `super::submit`; `ENOSYS` from kernels without the query.
 pub fn query_ib_service(fd: RawFd, id: u32) -> Result<Vec<ServiceRecord>> {
     const FIRST_TRY: usize = 6;
     /// As many as the 16 bits for the length of a reply allow.

@@ -1,4 +1,5 @@
-//! Suite `rust`: formatting, lints, unit and property tests of the workspace.
+//! Suite `rust`: formatting, lints, documentation, unit and property tests of
+//! the workspace.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -26,7 +27,15 @@ pub fn run(suite: &mut Suite) -> Result<()> {
             "warnings",
         ]),
     );
+    suite.check("cargo doc, -D warnings", documented());
     tests(suite)
+}
+
+/// Whether the documentation builds without a warning.
+fn documented() -> Result<()> {
+    finished(
+        cargo(&["doc", "--quiet", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"),
+    )
 }
 
 fn cargo(arguments: &[&str]) -> Command {
@@ -36,7 +45,11 @@ fn cargo(arguments: &[&str]) -> Command {
 }
 
 fn succeeds(arguments: &[&str]) -> Result<()> {
-    let status = cargo(arguments).status().context("cannot start cargo")?;
+    finished(&mut cargo(arguments))
+}
+
+fn finished(command: &mut Command) -> Result<()> {
+    let status = command.status().context("cannot start cargo")?;
     ensure!(status.success(), "{status}");
     Ok(())
 }
