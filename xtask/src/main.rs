@@ -11,6 +11,7 @@ mod guest;
 mod headers;
 mod install;
 mod library;
+mod man;
 mod matrix;
 mod place;
 mod process;

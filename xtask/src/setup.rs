@@ -39,6 +39,8 @@ const PACKAGES: &[&str] = &[
     "libc6-dbg",
     "abigail-tools",
     "dpkg-dev",
+    "groff-base",
+    "mandoc",
 ];
 
 /// The command line of `cargo xtask setup`.

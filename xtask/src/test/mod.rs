@@ -24,7 +24,7 @@ use results::Seen;
 use crate::guest::Bench;
 use crate::place::{Options, Place};
 use crate::report::{Collector, Outcome, Suite, Tally, table};
-use crate::{abi, headers, library, matrix, process, setup, workspace};
+use crate::{abi, headers, library, man, matrix, process, setup, workspace};
 
 /// The longest one suite may take beside the device.
 const LIMIT: Duration = Duration::from_secs(2400);
@@ -203,6 +203,7 @@ fn run(
         Name::Generated => {
             suite.check("include/ is what the sources say", headers::check());
             suite.check("docs/symbols.md is what the sources say", matrix::check());
+            suite.check("every function has a good manual page", man::check());
             return Ok(());
         }
         Name::Abi => return abi::run(stage, &[], suite),
