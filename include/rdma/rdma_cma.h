@@ -886,12 +886,12 @@ int rdma_set_local_ece(struct rdma_cm_id *id, struct ibv_ece *ece);
 int rdma_get_remote_ece(struct rdma_cm_id *id, struct ibv_ece *ece);
 
 // Resolves a name or an InfiniBand service to address information without
-// blocking; needs Linux 6.17 or later, except for names in synchronous mode.
+// blocking.
 //
 // node, service, hints: as for rdma_getaddrinfo. With RAI_SA in
 // hints->ai_flags the service, a number or a name of up to 63 bytes, is
-// looked up in the subnet administrator; the identifier must be bound to an
-// InfiniBand port.
+// looked up in the subnet administrator, which needs Linux 6.17 or later; the
+// identifier must be bound to an InfiniBand port.
 //
 // Ends with RDMA_CM_EVENT_ADDRINFO_RESOLVED, after which
 // rdma_query_addrinfo returns the result, or with
@@ -899,9 +899,9 @@ int rdma_get_remote_ece(struct rdma_cm_id *id, struct ibv_ece *ece);
 // then.
 //
 // Returns 0, or -1 with errno: EBUSY while a resolution is running or its
-// result has not been fetched, EOPNOTSUPP on older kernels, ENOTSUP for
-// RAI_SA with a node or with RAI_DNS, EINVAL, and in synchronous mode
-// ENOENT for an unknown name.
+// result has not been fetched, EOPNOTSUPP for RAI_SA on older kernels,
+// ENOTSUP for RAI_SA with a node or with RAI_DNS, EINVAL, and in
+// synchronous mode ENOENT for an unknown name.
 //
 // What the caller has to see to:
 // The strings are NULL or end with NUL; hints is NULL or valid.
@@ -920,14 +920,14 @@ int rdma_resolve_addrinfo(struct rdma_cm_id *id,
 // info is NULL or writable.
 int rdma_query_addrinfo(struct rdma_cm_id *id, struct rdma_addrinfo **info);
 
-// Queues an event of the program's own on the channel of an identifier; needs
-// Linux 6.17 or later.
+// Queues an event of the program's own on the channel of an identifier.
 //
 // event: RDMA_CM_EVENT_USER. status, arg: what the event carries in
 // status and param.arg.
 //
-// Returns 0, or -1 with errno: EINVAL for another event type and on older
-// kernels.
+// On kernels before 6.17 each event that is not fetched yet takes an
+// identifier of the kernel. Returns 0, or -1 with errno: EINVAL for another
+// event type, else what the kernel says.
 //
 // What the caller has to see to:
 // id is not destroyed during the call.

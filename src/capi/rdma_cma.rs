@@ -28,7 +28,7 @@ use crate::cm::connect::{Param, Reason};
 use crate::cm::id::{Id, default_qp_type};
 use crate::cm::{
     self, address as addressing, channel as channels, connect, device, ece as ece_options,
-    endpoint, event as events, multicast, option, qp, transition,
+    endpoint, event as events, multicast, option, post, qp, transition,
 };
 
 use crate::verbs::bindings::{
@@ -973,12 +973,12 @@ pub unsafe extern "C" fn rdma_get_remote_ece(id: *mut rdma_cm_id, ece: *mut ibv_
 }
 
 /// Resolves a name or an InfiniBand service to address information without
-/// blocking; needs Linux 6.17 or later, except for names in synchronous mode.
+/// blocking.
 ///
 /// `node`, `service`, `hints`: as for `rdma_getaddrinfo`. With `RAI_SA` in
 /// `hints->ai_flags` the service, a number or a name of up to 63 bytes, is
-/// looked up in the subnet administrator; the identifier must be bound to an
-/// InfiniBand port.
+/// looked up in the subnet administrator, which needs Linux 6.17 or later; the
+/// identifier must be bound to an InfiniBand port.
 ///
 /// Ends with `RDMA_CM_EVENT_ADDRINFO_RESOLVED`, after which
 /// `rdma_query_addrinfo` returns the result, or with
@@ -986,9 +986,9 @@ pub unsafe extern "C" fn rdma_get_remote_ece(id: *mut rdma_cm_id, ece: *mut ibv_
 /// then.
 ///
 /// Returns 0, or -1 with errno: `EBUSY` while a resolution is running or its
-/// result has not been fetched, `EOPNOTSUPP` on older kernels, `ENOTSUP` for
-/// `RAI_SA` with a node or with `RAI_DNS`, `EINVAL`, and in synchronous mode
-/// `ENOENT` for an unknown name.
+/// result has not been fetched, `EOPNOTSUPP` for `RAI_SA` on older kernels,
+/// `ENOTSUP` for `RAI_SA` with a node or with `RAI_DNS`, `EINVAL`, and in
+/// synchronous mode `ENOENT` for an unknown name.
 ///
 /// # Safety
 /// The strings are NULL or end with NUL; `hints` is NULL or valid.
@@ -1036,14 +1036,14 @@ pub unsafe extern "C" fn rdma_query_addrinfo(
     respond(call, result)
 }
 
-/// Queues an event of the program's own on the channel of an identifier; needs
-/// Linux 6.17 or later.
+/// Queues an event of the program's own on the channel of an identifier.
 ///
 /// `event`: `RDMA_CM_EVENT_USER`. `status`, `arg`: what the event carries in
 /// `status` and `param.arg`.
 ///
-/// Returns 0, or -1 with errno: `EINVAL` for another event type and on older
-/// kernels.
+/// On kernels before 6.17 each event that is not fetched yet takes an
+/// identifier of the kernel. Returns 0, or -1 with errno: `EINVAL` for another
+/// event type, else what the kernel says.
 ///
 /// # Safety
 /// `id` is not destroyed during the call.
@@ -1055,6 +1055,6 @@ pub unsafe extern "C" fn rdma_write_cm_event(
     arg: u64,
 ) -> c_int {
     let call = "rdma_write_cm_event";
-    let result = identifier(call, id).and_then(|id| events::write(&id, event, status, arg));
+    let result = identifier(call, id).and_then(|id| post::post_user(&id, event, status, arg));
     respond(call, result)
 }

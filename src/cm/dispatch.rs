@@ -14,6 +14,7 @@ use crate::kernel::ucma::KernelEvent;
 use super::defaults::Defaults;
 use super::event::Event;
 use super::id::Id;
+use super::messenger;
 use super::multicast::{self, Membership};
 use super::{addrinfo, connect, query, transition};
 
@@ -22,7 +23,8 @@ pub const ADDRINFO_DONE: u64 = 16;
 
 /// Turns a kernel event into one for the program, or into nothing if it is
 /// not for the program.
-pub fn deliver(kernel: &KernelEvent) -> Option<Box<Event>> {
+pub fn deliver(kernel: KernelEvent) -> Option<Box<Event>> {
+    let kernel = &messenger::translate(kernel)?;
     match kernel.event_type() {
         kind @ (RDMA_CM_EVENT_MULTICAST_JOIN | RDMA_CM_EVENT_MULTICAST_ERROR) => {
             group_event(kernel, kind)
@@ -94,7 +96,7 @@ fn handle(id: &Arc<Id>, event: &mut Event, kernel: &KernelEvent) -> bool {
             set_parameters(id, event, kernel);
         }
         RDMA_CM_EVENT_ADDRINFO_RESOLVED => addrinfo_done(id, event),
-        RDMA_CM_EVENT_ADDRINFO_ERROR => addrinfo::failed(id),
+        RDMA_CM_EVENT_ADDRINFO_ERROR => addrinfo::forget(id),
         RDMA_CM_EVENT_USER => event.set_argument(kernel.user_arg()),
         RDMA_CM_EVENT_INTERNAL => {
             if kernel.user_arg() != ADDRINFO_DONE {
@@ -119,7 +121,7 @@ fn set_parameters(id: &Id, event: &mut Event, kernel: &KernelEvent) {
 
 fn addrinfo_done(id: &Arc<Id>, event: &mut Event) {
     if let Err(error) = addrinfo::resolved(id) {
-        addrinfo::failed(id);
+        addrinfo::forget(id);
         event.fail(RDMA_CM_EVENT_ADDRINFO_ERROR, &error);
     }
 }

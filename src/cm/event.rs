@@ -12,7 +12,7 @@ use crate::abi::*;
 use crate::diag::EventStatus;
 use crate::error::{Error, Result};
 use crate::kernel::command::submit;
-use crate::kernel::ucma::{ConnParam, GetEvent, UdParam, WriteCmEvent};
+use crate::kernel::ucma::{ConnParam, GetEvent, UdParam};
 
 use super::id::Id;
 use super::multicast::Membership;
@@ -218,7 +218,7 @@ pub(super) unsafe fn get_while(
         // SAFETY: the caller vouches for the channel.
         let fd = unsafe { channel::descriptor(channel) }?;
         let kernel_event = submit(fd, GetEvent::new())?;
-        if let Some(event) = dispatch::deliver(&kernel_event) {
+        if let Some(event) = dispatch::deliver(kernel_event) {
             return Ok(event.publish());
         }
     }
@@ -237,22 +237,6 @@ pub fn acknowledge(event: *mut rdma_cm_event) -> Result<()> {
     // `publish` leaked.
     let event = unsafe { Box::from_raw(event.as_ptr()) };
     event.complete();
-    Ok(())
-}
-
-/// Queues an event of the program's own on the identifier's channel.
-///
-/// # Errors
-/// `EINVAL` for any type but `RDMA_CM_EVENT_USER`, and on kernels that lack
-/// the command.
-pub fn write(id: &Id, kind: rdma_cm_event_type, status: i32, arg: u64) -> Result<()> {
-    if kind != RDMA_CM_EVENT_USER {
-        return Err(Error::invalid("write an event that is not a user event"));
-    }
-    submit(
-        id.descriptor()?,
-        WriteCmEvent::new(id.handle(), kind, status, arg),
-    )?;
     Ok(())
 }
 

@@ -14,6 +14,7 @@
 //! | [`connect`] | connect, accept, reject, establish, disconnect, notify |
 //! | [`event`] | getting and acknowledging events |
 //! | [`dispatch`] | what the library does when the kernel reports an event |
+//! | [`post`], [`messenger`] | events of our own in a channel |
 //! | [`sync`] | synchronous mode: waiting on a private channel |
 //! | [`qp`], [`transition`], [`cq`], [`srq`] | queue pairs and what they need |
 //! | [`endpoint`] | identifier and queue pair made in one call |
@@ -43,8 +44,10 @@ pub mod event;
 pub mod handler;
 pub mod id;
 pub mod library;
+pub mod messenger;
 pub mod multicast;
 pub mod option;
+pub mod post;
 pub mod qp;
 pub mod query;
 pub mod registry;

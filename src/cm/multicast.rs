@@ -30,8 +30,9 @@ use super::{event, sync};
 
 /// Every living membership by its number.
 static BY_UID: Registry<Weak<Membership>> = Registry::new();
-/// The next membership's number: odd, so that it is no identifier's, whose
-/// number is an aligned address.
+/// The next membership's number. Of its two lowest bits the last is set, so
+/// that it is no identifier's, which is an aligned address, and no
+/// messenger's.
 static NEXT_UID: AtomicU64 = AtomicU64::new(1);
 
 /// What a member of a group does.
@@ -103,7 +104,7 @@ struct Attachment {
 impl Membership {
     fn new(id: &Arc<Id>, addr: &SockAddr, role: Role, context: *mut c_void) -> Arc<Self> {
         let membership = Arc::new(Self {
-            uid: NEXT_UID.fetch_add(2, Ordering::Relaxed),
+            uid: NEXT_UID.fetch_add(4, Ordering::Relaxed),
             id: Arc::downgrade(id),
             addr: *addr,
             role,

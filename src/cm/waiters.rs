@@ -2,25 +2,16 @@
 //! how they are made to leave when another thread takes its channel away.
 //!
 //! They sleep in the kernel until there is an event, and the identifier's own
-//! go with it. So the kernel is made to report one of a throw-away identifier,
-//! which costs those nothing who do not wait.
+//! go with it. So a [`messenger`] wakes them, which costs those
+//! nothing who do not wait.
 
-use std::net::Ipv4Addr;
 use std::os::fd::RawFd;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use crate::abi::RDMA_PS_TCP;
 use crate::error::Result;
-use crate::kernel::addr::SockAddr;
-use crate::kernel::command::submit;
-use crate::kernel::ucma::{CreateId, ResolveIp};
 use crate::lock::locked;
-use crate::verbs::bindings::IBV_QPT_RC;
 
-/// Number of the throw-away identifier: odd, so no identifier's address.
-const NOBODY: u64 = u64::MAX;
-/// Resolving a loopback address takes no time.
-const RESOLVE_TIMEOUT_MS: u32 = 1000;
+use super::messenger;
 
 /// How many threads wait.
 #[derive(Debug, Default)]
@@ -62,7 +53,7 @@ impl Waiters {
     pub fn evict(&self, fd: RawFd) -> Result<()> {
         let sleeping = *self.count();
         for _ in 0..sleeping {
-            rouse(fd)?;
+            messenger::wake(fd)?;
         }
         let _none = self
             .left
@@ -70,15 +61,6 @@ impl Waiters {
             .unwrap_or_else(PoisonError::into_inner);
         Ok(())
     }
-}
-
-/// Has an event of nobody's reported on a channel. Its identifier stays until
-/// the channel is closed.
-fn rouse(fd: RawFd) -> Result<()> {
-    let nobody = submit(fd, CreateId::new(NOBODY, RDMA_PS_TCP, IBV_QPT_RC))?.id;
-    let here = SockAddr::v4(Ipv4Addr::LOCALHOST, 1);
-    let command = ResolveIp::new(nobody, None, &here, RESOLVE_TIMEOUT_MS)?;
-    submit(fd, command)
 }
 
 #[cfg(test)]

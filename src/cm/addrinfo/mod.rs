@@ -26,9 +26,7 @@ use std::ffi::CStr;
 pub use entry::List;
 pub use failure::LookupError;
 pub use hints::Hints;
-pub use resolve::{
-    Resolution, Service, cancel, failed, resolve, resolve_service, resolved, take_result,
-};
+pub use resolve::{Resolution, Service, forget, resolve, resolve_service, resolved, take_result};
 
 use entry::Entry;
 

@@ -2,29 +2,28 @@
 //! end is an event.
 //!
 //! Services are resolved by the kernel. Names are resolved by libc, on a
-//! thread of our own, which then has the kernel queue an internal event on the
-//! identifier's channel; [`super::super::dispatch`] turns that into the event
-//! for the program.
+//! thread of our own, which then [posts](crate::cm::post) an internal event to
+//! the identifier; [`crate::cm::dispatch`] turns that into the event for the
+//! program.
 
 use std::ffi::{CStr, CString};
 use std::mem;
 use std::sync::Arc;
 use std::thread;
 
-use once_cell::sync::OnceCell;
-
 use crate::abi::{AF_IB, RAI_SA, RDMA_CM_EVENT_INTERNAL, RDMA_IB_IP_PS_MASK, RDMA_PS_IB};
 use crate::error::{Error, Result};
 use crate::kernel::addr::SockAddr;
 use crate::kernel::command::submit;
-use crate::kernel::ucma::{ResolveIbService, ServiceRecord, WriteCmEvent, query_ib_service};
+use crate::kernel::ucma::{ResolveIbService, ServiceRecord, query_ib_service};
 
 use super::entry::{Entry, List};
 use super::hints::Hints;
 use super::service::IB_SERVICES;
 use crate::cm::dispatch::ADDRINFO_DONE;
 use crate::cm::id::Id;
-use crate::cm::{query, sync};
+use crate::cm::messenger::Message;
+use crate::cm::{post, query, sync};
 
 /// How far the resolution of an identifier's address information is.
 #[derive(Debug, Default)]
@@ -51,9 +50,9 @@ pub enum Resolution {
 /// # Errors
 /// `EBUSY` while a resolution is running or its result has not been fetched;
 /// `ENOTSUP` for `RAI_SA` with a node or with `RAI_DNS`; `EINVAL` for `RAI_SA`
-/// without a service or on an unbound identifier; `EOPNOTSUPP` on kernels
-/// before 6.17, except for names in synchronous mode; what the kernel says; in
-/// synchronous mode also why the lookup failed.
+/// without a service or on an unbound identifier; `EOPNOTSUPP` for `RAI_SA` on
+/// kernels before 6.17; what the kernel says; in synchronous mode also why the
+/// lookup failed.
 pub fn resolve(
     id: &Arc<Id>,
     node: Option<&CStr>,
@@ -75,7 +74,7 @@ pub fn resolve(
     } else {
         start_names(id, node, service, hints)
     };
-    outcome.inspect_err(|_| cancel(id))
+    outcome.inspect_err(|_| forget(id))
 }
 
 fn begin(id: &Id, first: Resolution) -> Result<()> {
@@ -110,7 +109,7 @@ pub fn resolve_service(id: &Arc<Id>, service: Service<'_>) -> Result<()> {
     begin(id, Resolution::Service)?;
     submit_service(id, service)
         .and_then(|()| sync::complete(id))
-        .inspect_err(|_| cancel(id))
+        .inspect_err(|_| forget(id))
 }
 
 fn start_service(id: &Id, names: bool, service: Option<&CStr>) -> Result<()> {
@@ -151,8 +150,7 @@ fn service_number(service: &CStr) -> Option<u64> {
         .flatten()
 }
 
-/// Resolves names on the calling thread. Kernels that can queue the event for
-/// the identifier are asked to; a caller who waits can do without.
+/// Resolves names on the calling thread.
 fn resolve_names(
     id: &Arc<Id>,
     node: Option<&CStr>,
@@ -160,13 +158,8 @@ fn resolve_names(
     hints: Option<&Hints>,
 ) -> Result<()> {
     let list = super::lookup(node, service, hints)?;
-    if is_supported(id)? {
-        finish(id, Resolution::Resolved(list))?;
-        sync::complete(id)
-    } else {
-        id.state().resolution = Resolution::Resolved(list);
-        Ok(())
-    }
+    finish(id, Resolution::Resolved(list))?;
+    sync::complete(id)
 }
 
 fn start_names(
@@ -175,7 +168,6 @@ fn start_names(
     service: Option<&CStr>,
     hints: Option<Hints>,
 ) -> Result<()> {
-    require_support(id)?;
     log::debug!("{id}: resolves names");
     let id = Arc::clone(id);
     let node = node.map(CString::from);
@@ -191,7 +183,7 @@ fn start_names(
         };
         if let Err(error) = finish(&id, last) {
             log::error!("{id}: the end of a resolution cannot be reported: {error}");
-            cancel(&id);
+            forget(&id);
         }
     })
 }
@@ -201,16 +193,18 @@ fn start_names(
 /// The identifier may have been destroyed meanwhile, and its number given to
 /// another. Destruction cancels the resolution first, so holding the state
 /// makes sure that the number is still ours; the command does not block.
-fn finish(id: &Id, last: Resolution) -> Result<()> {
+fn finish(id: &Arc<Id>, last: Resolution) -> Result<()> {
     let mut state = id.state();
     if !matches!(state.resolution, Resolution::Names) {
         return Ok(());
     }
     state.resolution = last;
-    submit(
-        id.descriptor()?,
-        WriteCmEvent::new(id.handle(), RDMA_CM_EVENT_INTERNAL, 0, ADDRINFO_DONE),
-    )
+    let done = Message {
+        event: RDMA_CM_EVENT_INTERNAL,
+        status: 0,
+        arg: ADDRINFO_DONE,
+    };
+    post::post(id, &mut state, done)
 }
 
 /// Runs `work` on a thread that takes none of the program's signals.
@@ -237,30 +231,13 @@ fn with_signals_blocked<T>(action: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Whether the kernel has the commands that resolution needs (Linux 6.17).
-/// Older ones refuse what they do not know in the same way as bad arguments,
-/// so they are told apart by a question about no identifier.
-fn is_supported(id: &Id) -> Result<bool> {
-    static SUPPORTED: OnceCell<bool> = OnceCell::new();
-    SUPPORTED
-        .get_or_try_init(|| {
-            let nobody = WriteCmEvent::new(u32::MAX, RDMA_CM_EVENT_INTERNAL, 0, 0);
-            match submit(id.descriptor()?, nobody) {
-                Err(error) if error.errno() == libc::EINVAL => Ok(false),
-                Err(error) if error.errno() != libc::ENOENT => Err(error),
-                _ => Ok(true),
-            }
-        })
-        .copied()
-}
-
 fn require_support(id: &Id) -> Result<()> {
-    if is_supported(id)? {
+    if post::has_commands(id)? {
         return Ok(());
     }
     Err(Error::new(
         libc::EOPNOTSUPP,
-        "resolve address information on a kernel before 6.17",
+        "look up a service on a kernel before 6.17",
     ))
 }
 
@@ -304,15 +281,10 @@ fn service_entry(id: &Id, record: &ServiceRecord) -> Entry {
     }
 }
 
-/// The kernel reported that a resolution failed; another may be started.
-pub fn failed(id: &Id) {
-    cancel(id);
-}
-
 /// Forgets a resolution and its result. No event of it is queued once this
 /// has returned; to be called before the identifier's number is given back to
 /// the kernel.
-pub fn cancel(id: &Id) {
+pub fn forget(id: &Id) {
     id.state().resolution = Resolution::Idle;
 }
 

@@ -13,6 +13,7 @@ use crate::cm::channel;
 use crate::cm::defaults::Defaults;
 use crate::cm::event;
 use crate::cm::handler::HandlerLock;
+use crate::cm::messenger;
 use crate::cm::waiters::Waiters;
 use crate::error::{Error, Result};
 use crate::kernel::command::submit;
@@ -173,7 +174,7 @@ impl Id {
             // A thread that handles an event uses the channel it came from.
             let _handling = self.handler.hold();
             // SAFETY: the target is live: the caller's, or just opened.
-            unsafe { self.move_to(target) }
+            unsafe { self.move_to(target) }.inspect(|_| messenger::follow(self))
         };
         let reported = match moved {
             Ok(reported) => reported,
@@ -206,7 +207,7 @@ impl Id {
     }
 
     pub(in crate::cm) fn wait_for_acknowledgements(&self, reported: u32, what: &str) {
-        let reported = reported.wrapping_add(self.state().reported_before);
+        let reported = reported.wrapping_add(self.state().reported_otherwise);
         self.accounting.wait_for(reported, |missing, last| {
             log::warn!(
                 "{self}: {what} waits for {missing} of {reported} events to be acknowledged, \
@@ -232,7 +233,8 @@ impl Id {
         }
         self.handler.unlock_fully();
         // A resolver thread must not use the kernel's number once it is free.
-        addrinfo::cancel(&self);
+        addrinfo::forget(&self);
+        messenger::dismiss_all(&self);
         let reported = match self.destroy_kernel_object() {
             Ok(reported) => reported,
             Err(error) => {
@@ -273,8 +275,8 @@ impl Id {
         match self.destroy_kernel_object() {
             Ok(reported) => {
                 let mut state = self.state();
-                state.reported_before = state
-                    .reported_before
+                state.reported_otherwise = state
+                    .reported_otherwise
                     .wrapping_add(reported.unwrap_or_default());
             }
             Err(error) => log::error!("{self}: kept by the kernel: {error}"),

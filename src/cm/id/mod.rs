@@ -30,6 +30,7 @@ use super::device::Device;
 use super::ece::EcePair;
 use super::endpoint::EndpointAttr;
 use super::handler::HandlerLock;
+use super::messenger::Messenger;
 use super::multicast::Membership;
 use super::waiters::{Waiters, Waiting};
 use super::{channel, cq};
@@ -86,8 +87,11 @@ pub struct State {
     pub node_type: Option<ibv_node_type>,
     /// Goes before the kernel's minimum RNR timer.
     pub min_rnr_timer: Option<u8>,
-    /// Events that the kernel reported for predecessors of its object.
-    pub reported_before: u32,
+    /// Events reported otherwise than for the present kernel object: for its
+    /// predecessors and by messengers.
+    pub reported_otherwise: u32,
+    /// Carriers of events that the library queues itself.
+    pub messengers: Vec<Messenger>,
 }
 
 // SAFETY: the public head is only accessed by member copies through raw
@@ -106,6 +110,11 @@ impl Id {
     /// Whether calls wait for their event on a private channel.
     pub fn is_synchronous(&self) -> bool {
         self.synchronous.load(Ordering::Acquire)
+    }
+
+    /// Whether a thread has begun to destroy the identifier.
+    pub(in crate::cm) fn is_destroying(&self) -> bool {
+        self.destroying.load(Ordering::Acquire)
     }
 
     /// Acknowledgements of this identifier's events.
@@ -128,7 +137,7 @@ impl Id {
     /// Whether a thread that began to wait on `channel` may go on: another
     /// thread may be about to destroy or migrate the identifier.
     pub(in crate::cm) fn may_wait_on(&self, channel: *mut rdma_event_channel) -> bool {
-        !self.destroying.load(Ordering::Acquire) && self.channel() == channel
+        !self.is_destroying() && self.channel() == channel
     }
 
     /// The private state. Never held across a kernel command that can block,

@@ -59,6 +59,22 @@ impl Default for GetEvent {
 }
 
 impl KernelEvent {
+    /// What the kernel reports when an event with `arg` is written to an
+    /// identifier.
+    pub fn written(uid: u64, id: u32, event: u32, status: i32, arg: u64) -> Self {
+        let mut kernel = Self {
+            uid,
+            id,
+            event,
+            status,
+            ..Self::zeroed()
+        };
+        for (to, from) in kernel.param.iter_mut().zip(arg.to_ne_bytes()) {
+            *to = from;
+        }
+        kernel
+    }
+
     /// The number that the program gave to the identifier or multicast
     /// membership; 0 for a new identifier that was not accepted yet.
     pub fn uid(&self) -> u64 {
