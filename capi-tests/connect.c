@@ -147,6 +147,38 @@ TEST(until_ack, "53 request and its data stay readable until acknowledged")
 	pair_close(&pair);
 }
 
+TEST(no_parameters, "46 neither parameters nor QP gives EINVAL, and may be retried with a QP")
+{
+	struct pair pair;
+
+	pair_to_route(&pair, RDMA_PS_TCP);
+	CHECK_ERRNO(rdma_connect(pair.client, NULL), EINVAL);
+	make_qp(pair.client);
+	pair_request(&pair, NULL);
+	CHECK_EQ(pair.request->param.conn.qp_num, pair.client->qp->qp_num);
+	pair_close(&pair);
+}
+
+TEST(nobody, "50 nobody listens: REJECTED, reason 8, QP in ERR")
+{
+	struct rdma_conn_param param = usual_param();
+	struct rdma_cm_event *event;
+	struct pair pair;
+
+	pair_to_route(&pair, RDMA_PS_TCP);
+	make_qp(pair.client);
+	CHECK_OK(rdma_destroy_id(pair.listener));
+	pair.listener = NULL;
+	CHECK_OK(rdma_connect(pair.client, &param));
+	event = expect_event(pair.client_channel, RDMA_CM_EVENT_REJECTED, EVENT_TIMEOUT);
+	CHECK_EQ(event->status, 8);
+	CHECK_EQ(event->param.conn.private_data_len, REJ_DATA);
+	CHECK(event->id == pair.client);
+	CHECK_EQ(qp_state(pair.client->qp), IBV_QPS_ERR);
+	CHECK_OK(rdma_ack_cm_event(event));
+	pair_close(&pair);
+}
+
 TEST(maximum_depths, "47 depths of 255 and a NULL parameter ask for the device's maximum")
 {
 	struct rdma_conn_param most = usual_param();
@@ -357,6 +389,26 @@ TEST(equal_numbers, "78 both ends name the same QP number")
 	CHECK(event->id == external.pair.server);
 	CHECK_OK(rdma_ack_cm_event(event));
 	external_close(&external);
+}
+
+TEST(moved_away, "75 a response to a QP that cannot be moved: CONNECT_ERROR with an errno [fix]")
+{
+	struct rdma_conn_param param = usual_param();
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+	struct rdma_cm_event *event;
+	struct pair pair;
+
+	pair_to_request(&pair, RDMA_PS_TCP);
+	make_qp(pair.server);
+	/* From ERR there is no way to RTR. */
+	CHECK_OK(ibv_modify_qp(pair.client->qp, &attr, IBV_QP_STATE));
+	CHECK_OK(rdma_accept(pair.server, &param));
+	event = expect_event(pair.client_channel, RDMA_CM_EVENT_CONNECT_ERROR, EVENT_TIMEOUT);
+	CHECK_EQ(event->status, -EINVAL);
+	CHECK_OK(rdma_ack_cm_event(event));
+	/* The server hears of it at once, not after its timeout. */
+	CHECK_EQ(take_event(pair.server_channel, RDMA_CM_EVENT_REJECTED), REASON_CONSUMER);
+	pair_close(&pair);
 }
 
 TEST(ece, "96 ECE options of both sides reach the other")

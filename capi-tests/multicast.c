@@ -308,3 +308,40 @@ TEST(data, "a datagram to the group reaches another member")
 	destroy_member(sender);
 	destroy_member(receiver);
 }
+
+TEST(too_many, "more QPs than a group takes: MULTICAST_ERROR with an errno [fix]", .timeout = 60)
+{
+	struct sockaddr_in group = *(struct sockaddr_in *)make_addr("239.1.7.1", 0);
+	struct rdma_event_channel *channel = make_channel();
+	struct rdma_cm_id *ids[128];
+	int limit, count = 0, status = 0;
+
+	ids[0] = make_id(channel, RDMA_PS_UDP);
+	CHECK_OK(rdma_bind_addr(ids[0], test_addr(0)));
+	limit = device_limits(ids[0]).max_mcast_qp_attach;
+	if (limit < 1 || limit >= 128)
+		SKIP("%s takes %d QPs in a group", test_device(), limit);
+	while (status == 0 && count <= limit) {
+		struct rdma_cm_event *event;
+
+		if (count > 0) {
+			ids[count] = make_id(channel, RDMA_PS_UDP);
+			CHECK_OK(rdma_bind_addr(ids[count], test_addr(0)));
+		}
+		make_qp(ids[count]);
+		CHECK_OK(rdma_join_multicast(ids[count], (struct sockaddr *)&group, NULL));
+		event = next_event(channel, EVENT_TIMEOUT);
+		CHECK(event->id == ids[count++]);
+		status = event->status;
+		CHECK_EQ(event->event, status ? RDMA_CM_EVENT_MULTICAST_ERROR
+					      : RDMA_CM_EVENT_MULTICAST_JOIN);
+		CHECK_OK(rdma_ack_cm_event(event));
+	}
+	CHECK_EQ(count, limit + 1);
+	CHECK(status == -ENOMEM || status == -EINVAL);
+	while (count-- > 0) {
+		rdma_destroy_qp(ids[count]);
+		CHECK_OK(rdma_destroy_id(ids[count]));
+	}
+	rdma_destroy_event_channel(channel);
+}

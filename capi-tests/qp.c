@@ -270,6 +270,39 @@ TEST(own_cqs, "59 both CQs of the caller are neither recorded nor destroyed")
 	CHECK_OK(ibv_destroy_cq(cq));
 }
 
+TEST(other_cq, "59 a CQ that differs from the id's gives EINVAL, the same one is taken")
+{
+	struct pair pair;
+	struct ibv_qp_init_attr init;
+	struct ibv_cq *cq, *other;
+
+	pair_listen(&pair, RDMA_PS_TCP);
+	pair_resolve(&pair);
+	cq = own_cq(pair.client);
+	other = own_cq(pair.client);
+	pair.client->send_cq = pair.client->recv_cq = cq;
+	init = usual_qp(pair.client);
+	init.send_cq = other;
+	CHECK_ERRNO(rdma_create_qp(pair.client, NULL, &init), EINVAL);
+	init = usual_qp(pair.client);
+	init.recv_cq = other;
+	CHECK_ERRNO(rdma_create_qp(pair.client, NULL, &init), EINVAL);
+	CHECK(!pair.client->qp);
+	CHECK(pair.client->send_cq == cq);
+	CHECK(pair.client->recv_cq == cq);
+	init = usual_qp(pair.client);
+	init.send_cq = init.recv_cq = cq;
+	CHECK_OK(rdma_create_qp(pair.client, NULL, &init));
+	CHECK(pair.client->qp->send_cq == cq);
+	CHECK(pair.client->qp->recv_cq == cq);
+	CHECK_OK(ibv_destroy_qp(pair.client->qp));
+	pair.client->qp = NULL;
+	pair.client->send_cq = pair.client->recv_cq = NULL;
+	pair_close(&pair);
+	CHECK_OK(ibv_destroy_cq(cq));
+	CHECK_OK(ibv_destroy_cq(other));
+}
+
 TEST(too_large, "59 failing QP leaves no CQs behind")
 {
 	struct pair pair;

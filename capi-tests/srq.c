@@ -146,6 +146,24 @@ TEST(too_large, "61 SRQ beyond the device's limit")
 	pair_close(&pair);
 }
 
+TEST(second, "61 a second SRQ gives EINVAL and the first one stays [fix]")
+{
+	struct pair pair;
+	struct ibv_srq_init_attr init = usual_srq();
+	struct ibv_srq *first;
+
+	pair_listen(&pair, RDMA_PS_TCP);
+	pair_resolve(&pair);
+	CHECK_OK(rdma_create_srq(pair.client, NULL, &init));
+	first = pair.client->srq;
+	CHECK_ERRNO(rdma_create_srq(pair.client, NULL, &init), EINVAL);
+	CHECK(pair.client->srq == first);
+	rdma_destroy_srq(pair.client);
+	CHECK_OK(rdma_create_srq(pair.client, NULL, &init));
+	rdma_destroy_srq(pair.client);
+	pair_close(&pair);
+}
+
 TEST(unbound, "61 SRQ of an unbound id [fix]")
 {
 	struct rdma_event_channel *channel = make_channel();
