@@ -5,6 +5,8 @@
  */
 #include "harness.h"
 
+#include <netdb.h>
+
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -95,6 +97,17 @@ TEST(no_device_addrinfo, "6 no device: getaddrinfo -1 ENODEV",
 
 	rxe_remove();
 	CHECK_ERRNO(rdma_getaddrinfo(node, service, NULL, &info), ENODEV);
+}
+
+TEST(no_device_name, "6 no device: an unknown name is the resolver's failure [fix]",
+     .cleanup = rxe_restore, .timeout = 60)
+{
+	struct rdma_addrinfo hints = { .ai_flags = RAI_NUMERICHOST };
+	struct rdma_addrinfo *info;
+	char node[] = "no-number", service[] = "7471";
+
+	rxe_remove();
+	CHECK_EQ(rdma_getaddrinfo(node, service, &hints, &info), EAI_NONAME);
 }
 
 TEST(device_appears, "7 device added after a failure: the next try succeeds",

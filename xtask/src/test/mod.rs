@@ -4,6 +4,7 @@
 //! Suites that need an RDMA device have a part that runs beside it ([`inside`],
 //! one boot of the test machine per suite) and a part here that prepares it.
 
+mod cases;
 mod clients;
 mod columns;
 mod commands;
@@ -204,6 +205,7 @@ fn run(
             suite.check("include/ is what the sources say", headers::check());
             suite.check("docs/symbols.md is what the sources say", matrix::check());
             suite.check("every function has a good manual page", man::check());
+            suite.check("every documented case exists", cases::check());
             return Ok(());
         }
         Name::Abi => return abi::run(stage, &[], suite),

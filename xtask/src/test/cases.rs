@@ -1,0 +1,113 @@
+//! The names of the conformance cases, read from the C sources, and the check
+//! that the documents speak of cases that exist and that no row of the
+//! conformance table is without one.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::workspace;
+
+/// The document whose claims are checked.
+const DOCUMENT: &str = "docs/known-bugs.md";
+
+/// The rows of the table that C programs prove. Those behind them are about
+/// unmodified programs and counts, which suites of their own prove.
+const ROWS: std::ops::RangeInclusive<u32> = 1..=119;
+
+/// Programs whose numbers are those of another table.
+const OTHER_TABLE: &str = "rsocket_";
+
+/// Fails with a list of what is missing.
+pub fn check() -> Result<()> {
+    let root = workspace::root();
+    let mut cases = BTreeSet::new();
+    for entry in fs::read_dir(root.join("capi-tests"))? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|suffix| suffix == "c") {
+            let program = path.file_stem().unwrap_or_default().to_string_lossy();
+            let names = names(&fs::read_to_string(&path)?);
+            cases.extend(names.into_iter().map(|name| format!("{program}/{name}")));
+        }
+    }
+    let text = fs::read_to_string(root.join(DOCUMENT))
+        .with_context(|| format!("cannot read {DOCUMENT}"))?;
+    let mut missing: Vec<_> = claimed(&text)
+        .filter(|name| !cases.contains(*name))
+        .map(|name| format!("{DOCUMENT} names {name}, which is no case"))
+        .collect();
+    let covered: BTreeSet<_> = cases.iter().flat_map(|case| rows(case)).collect();
+    missing.extend(
+        ROWS.filter(|row| !covered.contains(row))
+            .map(|row| format!("no case for row {row} of the conformance table")),
+    );
+    ensure!(missing.is_empty(), "{}", missing.join("; "));
+    Ok(())
+}
+
+/// The texts of the `TEST(identifier, "text" …)` in a C source.
+fn names(source: &str) -> Vec<String> {
+    let after = source.split("\nTEST(").skip(1);
+    after
+        .filter_map(|rest| {
+            let (_, rest) = rest.split_once(',')?;
+            let mut rest = rest.trim_start();
+            let mut name = String::new();
+            // Adjacent literals are one.
+            while let Some((piece, behind)) =
+                rest.strip_prefix('"').and_then(|rest| rest.split_once('"'))
+            {
+                name.push_str(piece);
+                rest = behind.trim_start();
+            }
+            (!name.is_empty()).then_some(name)
+        })
+        .collect()
+}
+
+/// The cases that a document names: what is between backquotes and begins with
+/// a program and a slash.
+fn claimed(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2).filter(|word| {
+        word.split_once('/').is_some_and(|(program, _)| {
+            !program.is_empty() && program.chars().all(|c| c.is_ascii_lowercase() || c == '_')
+        }) && word.contains(' ')
+    })
+}
+
+/// The rows that a case stands for: the numbers before its text.
+fn rows(case: &str) -> impl Iterator<Item = u32> {
+    let (program, name) = case.split_once('/').unwrap_or_default();
+    let name = if program.starts_with(OTHER_TABLE) {
+        ""
+    } else {
+        name
+    };
+    name.split(' ').map_while(|word| word.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_from_c() {
+        let source = "#define TEST(x)\n\nTEST(a, \"1 one\")\n{\n}\n\
+                      TEST(b,\n     \"2 3 two \"\n     \"and three\", .timeout = 9)\n";
+        assert_eq!(names(source), ["1 one", "2 3 two and three"]);
+    }
+
+    #[test]
+    fn numbers_before_the_text_are_rows() {
+        assert_eq!(rows("qp/2 3 two").collect::<Vec<_>>(), [2, 3]);
+        assert_eq!(rows("qp/twice 4").count(), 0);
+        assert_eq!(rows("rsocket_stream/2 3 two").count(), 0);
+    }
+
+    #[test]
+    fn cases_are_told_from_other_code() {
+        let text = "`ENODEV` `bind/1 a b` `src/cm/id.rs` `rdma_x` `cargo xtask test/x`";
+        assert_eq!(claimed(text).collect::<Vec<_>>(), ["bind/1 a b"]);
+    }
+}
