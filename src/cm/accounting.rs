@@ -5,11 +5,15 @@
 //! waits until as many acknowledgements have come in. Events that the library
 //! swallows are acknowledged by the library.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::lock::locked;
+
+use super::defaults::Defaults;
+use super::event;
 
 /// Wait before the first log line about a destruction that is held up.
 const FIRST_COMPLAINT: Duration = Duration::from_secs(4);
@@ -55,30 +59,65 @@ impl Accounting {
         if behind > u32::MAX / 2 { 0 } else { behind }
     }
 
-    /// Blocks until `reported` events are acknowledged. `complain` is called
-    /// with the number of missing acknowledgements and the type of the last
-    /// event after a few seconds and then at growing intervals.
-    pub fn wait_for(&self, reported: u32, complain: impl Fn(u32, u32)) {
+    /// Blocks until `reported` events are acknowledged, or as long as the
+    /// environment allows ([`Defaults::event_wait`]). Says so in the log, in
+    /// the name of `who`, after a few seconds and then at growing intervals.
+    ///
+    /// What unacknowledged events refer to stays in memory until they are
+    /// acknowledged, whether or not somebody waits for that.
+    pub fn settle(&self, reported: u32, who: impl fmt::Display) {
+        let limit = Defaults::get().event_wait();
+        let missing = self.wait_for(reported, limit, |missing, last| {
+            log::warn!(
+                "{who} waits for {missing} of {reported} events to be acknowledged, \
+                 the last was {}",
+                event::name(last)
+            );
+        });
+        if missing > 0 {
+            log::error!(
+                "{who} goes on though {missing} of {reported} events are not acknowledged, \
+                 the last was {}",
+                event::name(self.last_event.load(Ordering::Relaxed))
+            );
+        }
+    }
+
+    /// Blocks until `reported` events are acknowledged, or for `limit`; returns
+    /// how many are missing then. `complain` is called with that number and the
+    /// type of the last event after a few seconds and then at growing
+    /// intervals.
+    fn wait_for(&self, reported: u32, limit: Option<Duration>, complain: impl Fn(u32, u32)) -> u32 {
         if self.outstanding(reported) == 0 {
-            return;
+            return 0;
         }
         self.waiters.fetch_add(1, Ordering::SeqCst);
+        let started = Instant::now();
         let mut patience = FIRST_COMPLAINT;
         let mut guard = locked(&self.lock);
-        while self.outstanding(reported) > 0 {
+        let missing = loop {
+            let missing = self.outstanding(reported);
+            let left = limit.map(|limit| limit.saturating_sub(started.elapsed()));
+            if missing == 0 || left.is_some_and(|left| left.is_zero()) {
+                break missing;
+            }
+            let nap = left.map_or(patience, |left| left.min(patience));
             let (next, timeout) = self
                 .changed
-                .wait_timeout(guard, patience)
+                .wait_timeout(guard, nap)
                 .unwrap_or_else(PoisonError::into_inner);
             guard = next;
-            let missing = self.outstanding(reported);
-            if timeout.timed_out() && missing > 0 {
-                complain(missing, self.last_event.load(Ordering::Relaxed));
+            if timeout.timed_out() && nap == patience {
+                let missing = self.outstanding(reported);
+                if missing > 0 {
+                    complain(missing, self.last_event.load(Ordering::Relaxed));
+                }
                 patience = patience.saturating_mul(2);
             }
-        }
+        };
         drop(guard);
         self.waiters.fetch_sub(1, Ordering::SeqCst);
+        missing
     }
 }
 
@@ -97,9 +136,19 @@ mod tests {
             helper.complete();
             helper.complete();
         });
-        account.wait_for(3, |_, _| {});
+        assert_eq!(account.wait_for(3, None, |_, _| {}), 0);
         assert_eq!(account.outstanding(3), 0);
         assert!(thread.join().is_ok());
+    }
+
+    #[test]
+    fn a_bounded_wait_tells_what_is_missing() {
+        let account = Accounting::new();
+        account.complete();
+        let limit = Some(Duration::from_millis(1));
+        assert_eq!(account.wait_for(3, limit, |_, _| {}), 2);
+        assert_eq!(account.wait_for(3, Some(Duration::ZERO), |_, _| {}), 2);
+        assert_eq!(account.wait_for(1, limit, |_, _| {}), 0);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Defaults that an administrator gives to unchanged programs by environment
 //! variables, rdmacm_environment(7): type of service, ACK timeout, minimum RNR
-//! timer and the least time for resolution.
+//! timer, the least time for resolution and the longest wait for events to be
+//! acknowledged.
 //!
 //! All are off unless set, and then cost no kernel command. A failure to apply
 //! one is logged and never the program's failure. What a program sets itself
@@ -10,6 +11,7 @@ use std::env;
 use std::ffi::{OsStr, c_int};
 use std::ops::RangeInclusive;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use crate::abi::{RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, RDMA_OPTION_ID_TOS};
 use crate::verbs::bindings::{IBV_QPT_RC, IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND};
@@ -21,6 +23,7 @@ const TOS: &str = "RDMACM_TOS";
 const ACK_TIMEOUT: &str = "RDMACM_ACK_TIMEOUT";
 const MIN_RNR_TIMER: &str = "RDMACM_MIN_RNR_TIMER";
 const RESOLVE_TIMEOUT: &str = "RDMACM_RESOLVE_TIMEOUT";
+const EVENT_WAIT: &str = "RDMACM_EVENT_WAIT";
 
 /// Largest value of the five bits that a timer has in InfiniBand's messages.
 pub const MAX_TIMER: u8 = 31;
@@ -32,6 +35,7 @@ pub struct Defaults {
     ack_timeout: Option<u8>,
     min_rnr_timer: Option<u8>,
     resolve_timeout: Option<i32>,
+    event_wait: Option<Duration>,
 }
 
 impl Defaults {
@@ -63,6 +67,9 @@ impl Defaults {
             ack_timeout: byte(ACK_TIMEOUT, MAX_TIMER),
             min_rnr_timer: byte(MIN_RNR_TIMER, MAX_TIMER),
             resolve_timeout: number(RESOLVE_TIMEOUT, 1..=i32::MAX),
+            event_wait: number(EVENT_WAIT, 0..=i32::MAX)
+                .and_then(|milliseconds| u64::try_from(milliseconds).ok())
+                .map(Duration::from_millis),
         }
     }
 
@@ -94,6 +101,12 @@ impl Defaults {
             log::info!("{id}: {RESOLVE_TIMEOUT}={raised} applied, not {timeout_ms} ms");
         }
         raised
+    }
+
+    /// The longest time to wait for a program to acknowledge its events;
+    /// without limit if `None`.
+    pub fn event_wait(&self) -> Option<Duration> {
+        self.event_wait
     }
 
     fn raise(&self, timeout_ms: i32) -> i32 {
@@ -145,11 +158,13 @@ mod tests {
             (ACK_TIMEOUT, "18"),
             (MIN_RNR_TIMER, " 12 "),
             (RESOLVE_TIMEOUT, "5000"),
+            (EVENT_WAIT, "1500"),
         ]);
         assert_eq!(defaults.tos, Some(0x68));
         assert_eq!(defaults.ack_timeout, Some(18));
         assert_eq!(defaults.min_rnr_timer, Some(12));
         assert_eq!(defaults.resolve_timeout, Some(5000));
+        assert_eq!(defaults.event_wait(), Some(Duration::from_millis(1500)));
     }
 
     #[test]

@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::kernel::command::submit;
 use crate::kernel::ucma::{ConnParam, GetEvent, UdParam};
 
+use super::accounting::Accounting;
 use super::id::Id;
 use super::multicast::Membership;
 use super::registry::Registry;
@@ -138,7 +139,9 @@ impl Event {
 
     /// Hands the event to C.
     fn publish(self: Box<Self>) -> *mut rdma_cm_event {
-        self.owner.accounting().note(self.public.event);
+        for account in self.accounts() {
+            account.note(self.public.event);
+        }
         let level = if self.status().is_failure() {
             log::Level::Warn
         } else {
@@ -157,12 +160,17 @@ impl Event {
         }
     }
 
+    /// Where the event is counted.
+    fn accounts(&self) -> impl Iterator<Item = &Accounting> {
+        let group = self.membership.as_ref().map(|group| group.accounting());
+        group.into_iter().chain([self.owner.accounting()])
+    }
+
     /// Counts the event as acknowledged.
     fn complete(&self) {
-        if let Some(membership) = &self.membership {
-            membership.accounting().complete();
+        for account in self.accounts() {
+            account.complete();
         }
-        self.owner.accounting().complete();
     }
 }
 

@@ -26,7 +26,7 @@ use crate::verbs::bindings::{ibv_attach_mcast, ibv_detach_mcast, ibv_gid};
 use super::accounting::Accounting;
 use super::id::Id;
 use super::registry::Registry;
-use super::{event, sync};
+use super::sync;
 
 /// Every living membership by its number.
 static BY_UID: Registry<Weak<Membership>> = Registry::new();
@@ -286,13 +286,9 @@ pub fn leave(id: &Arc<Id>, addr: &SockAddr) -> Result<()> {
         detach(id, &membership);
     }
     let reported = reply.events_reported;
-    membership.accounting.wait_for(reported, |missing, last| {
-        log::warn!(
-            "{id}: leaving {membership} waits for {missing} of {reported} events to be \
-             acknowledged, the last was {}",
-            event::name(last)
-        );
-    });
+    membership
+        .accounting
+        .settle(reported, format_args!("{id}: leave {membership}"));
     log::debug!("{id}: left {membership}");
     Ok(())
 }

@@ -208,13 +208,8 @@ impl Id {
 
     pub(in crate::cm) fn wait_for_acknowledgements(&self, reported: u32, what: &str) {
         let reported = reported.wrapping_add(self.state().reported_otherwise);
-        self.accounting.wait_for(reported, |missing, last| {
-            log::warn!(
-                "{self}: {what} waits for {missing} of {reported} events to be acknowledged, \
-                 the last was {}",
-                event::name(last)
-            );
-        });
+        self.accounting
+            .settle(reported, format_args!("{self}: {what}"));
     }
 
     /// Destroys the identifier: first the kernel's object, then, once all its
