@@ -744,13 +744,14 @@ impl Notifier for Connection {
         self.endpoint.completions().notification_fd()
     }
 
-    fn arm(&self) -> Result<()> {
+    fn arm(&self) -> Result<bool> {
         let mut core = locked(&self.core);
-        if !core.armed {
-            self.endpoint.completions().arm()?;
-            core.armed = true;
+        if core.armed {
+            return Ok(false);
         }
-        Ok(())
+        self.endpoint.completions().arm()?;
+        core.armed = true;
+        Ok(true)
     }
 
     fn take_notification(&self) {

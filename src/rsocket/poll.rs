@@ -8,53 +8,50 @@ use libc::pollfd;
 
 use crate::error::{Error, Result};
 
-use super::settings::Defaults;
 use super::socket::Socket;
 use super::sockets;
+use super::wait::{Looks, Notifier, Wake, readable, sleep, sleep_for};
 
-use super::wait::{Notifier, Wake, readable, sleep};
-
-/// Entries of the list before those of ordinary descriptors and sockets.
+/// Entries of the kernel's list before those of the call.
 const WAKE: usize = 0;
 
-/// The sockets among the descriptors of a call, by their place in it.
-struct Sockets {
-    list: Vec<(usize, Socket)>,
-    total: usize,
+/// A socket among the descriptors of a call.
+struct Polled {
+    /// Its place in the call.
+    place: usize,
+    socket: Socket,
+    /// How often it had changed when it was looked at last.
+    seen: u64,
 }
 
-impl Sockets {
-    fn find(entries: &[pollfd]) -> Self {
-        let list = entries
-            .iter()
-            .enumerate()
-            .filter_map(|(place, entry)| Some((place, sockets::find(entry.fd)?)))
-            .collect();
-        Self {
-            list,
-            total: entries.len(),
-        }
+impl Polled {
+    /// What it reports, to its entry; returns whether that is anything.
+    fn check(&mut self, entries: &mut [pollfd]) -> bool {
+        let Some(entry) = entries.get_mut(self.place) else {
+            return false;
+        };
+        // Counted before the look, so that a change after it is not missed.
+        self.seen = self.socket.waiters().changes();
+        entry.revents = look(&self.socket, entry.events);
+        entry.revents != 0
     }
 
-    /// What each socket reports; returns how many have something to report.
-    fn check(&self, entries: &mut [pollfd]) -> usize {
-        let mut ready = 0;
-        for (place, socket) in &self.list {
-            if let Some(entry) = entries.get_mut(*place) {
-                entry.revents = if socket.is_closed() {
-                    libc::POLLNVAL
-                } else {
-                    socket.poll(entry.events)
-                };
-                ready += usize::from(entry.revents != 0);
-            }
-        }
-        ready
+    fn has_changed(&self) -> bool {
+        self.socket.waiters().changes() != self.seen
     }
+}
 
-    fn all_are_sockets(&self) -> bool {
-        self.list.len() == self.total
+fn look(socket: &Socket, events: i16) -> i16 {
+    if socket.is_closed() {
+        return libc::POLLNVAL;
     }
+    socket.poll(events)
+}
+
+/// The sockets among the descriptors of a call.
+struct Sockets {
+    list: Vec<Polled>,
+    total: usize,
 }
 
 /// `poll(2)`; `timeout` of `None` means no limit. Returns the number of
@@ -63,126 +60,169 @@ impl Sockets {
 /// # Errors
 /// `EINTR`, `EINVAL` for too many entries, `ENOMEM`.
 pub fn poll(entries: &mut [pollfd], timeout: Option<Duration>) -> Result<usize> {
-    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-    let sockets = Sockets::find(entries);
-    if sockets.list.is_empty() {
-        return sleep(entries, deadline);
+    let (found, ready) = glance(entries);
+    if found == 0 {
+        return sleep_for(entries, timeout);
     }
-    let now = Some(Instant::now());
-    let look = |entries: &mut [pollfd]| -> Result<usize> {
-        let ready = sockets.check(entries);
-        if sockets.all_are_sockets() {
+    let at_once = timeout == Some(Duration::ZERO);
+    if found == entries.len() && (ready > 0 || at_once) {
+        return Ok(ready);
+    }
+    let mut sockets = Sockets::find(entries);
+    if ready > 0 || at_once {
+        return sockets.look(entries);
+    }
+    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let mut looks = Looks::start(found);
+    while looks.again() {
+        let ready = sockets.look(entries)?;
+        if ready > 0 {
             return Ok(ready);
-        }
-        Ok(ready.saturating_add(sockets.poll_ordinary(entries, now)?))
-    };
-    let spinning = Instant::now();
-    let polling_time = Defaults::get().polling_time;
-    loop {
-        let ready = look(entries)?;
-        if ready > 0 || timeout == Some(Duration::ZERO) {
-            return Ok(ready);
-        }
-        if spinning.elapsed() >= polling_time {
-            break;
         }
     }
     sockets.sleep(entries, deadline)
 }
 
+/// One look at the sockets, without keeping them. Returns how many there are,
+/// and how many of them report something.
+fn glance(entries: &mut [pollfd]) -> (usize, usize) {
+    let (mut found, mut ready) = (0, 0);
+    for entry in entries {
+        if let Some(socket) = sockets::find(entry.fd) {
+            found += 1;
+            entry.revents = look(&socket, entry.events);
+            ready += usize::from(entry.revents != 0);
+        }
+    }
+    (found, ready)
+}
+
 impl Sockets {
-    /// Fills in the ordinary descriptors without waiting.
-    fn poll_ordinary(&self, entries: &mut [pollfd], now: Option<Instant>) -> Result<usize> {
-        let mut list = self.sleep_list(entries, None);
-        sleep(&mut list, now)?;
-        Ok(Self::take_ordinary(&self.list, entries, &list))
+    fn find(entries: &[pollfd]) -> Self {
+        let list = entries.iter().enumerate().filter_map(|(place, entry)| {
+            let socket = sockets::find(entry.fd)?;
+            // Not looked at yet, so that the first comparison finds a change.
+            let seen = socket.waiters().changes().wrapping_sub(1);
+            Some(Polled {
+                place,
+                socket,
+                seen,
+            })
+        });
+        Self {
+            list: list.collect(),
+            total: entries.len(),
+        }
     }
 
-    /// What the kernel is asked: the thread's wake-up, every ordinary
-    /// descriptor in the place of its entry, and the completion channels of
-    /// the sockets behind them.
-    fn sleep_list(&self, entries: &[pollfd], wake: Option<&Wake>) -> Vec<pollfd> {
-        let mut list = Vec::with_capacity(entries.len().saturating_mul(2).saturating_add(1));
+    /// What every entry reports now; returns how many report something.
+    fn look(&mut self, entries: &mut [pollfd]) -> Result<usize> {
+        let ready = self.check_all(entries);
+        if self.list.len() == self.total {
+            return Ok(ready);
+        }
+        let mut list = self.kernel_list(entries, None);
+        sleep_for(&mut list, Some(Duration::ZERO))?;
+        Ok(ready.saturating_add(self.take_ordinary(entries, &list)))
+    }
+
+    fn check_all(&mut self, entries: &mut [pollfd]) -> usize {
+        let ready = self.list.iter_mut().map(|polled| polled.check(entries));
+        ready.map(usize::from).sum()
+    }
+
+    /// What the kernel is asked: the thread's wake-up, then in the place of
+    /// each entry the ordinary descriptor itself or, to be woken by `wake` or
+    /// them, the completion channel of the socket.
+    fn kernel_list(&self, entries: &[pollfd], wake: Option<&Wake>) -> Vec<pollfd> {
+        let mut list = Vec::with_capacity(entries.len().saturating_add(1));
         list.push(readable(wake.map_or(-1, AsRawFd::as_raw_fd)));
         list.extend_from_slice(entries);
-        for (place, _) in &self.list {
-            if let Some(entry) = list.get_mut(place.saturating_add(1)) {
-                entry.fd = -1;
+        for polled in &self.list {
+            if let Some(entry) = list.get_mut(polled.place.saturating_add(1)) {
+                let notifier = wake.and_then(|_| polled.socket.notifier());
+                *entry = readable(notifier.map_or(-1, Notifier::notification_fd));
             }
-        }
-        if wake.is_some() {
-            list.extend(self.list.iter().map(|(_, socket)| {
-                readable(socket.notifier().map_or(-1, Notifier::notification_fd))
-            }));
         }
         list
     }
 
-    /// Copies what the kernel said of ordinary descriptors.
-    fn take_ordinary(
-        sockets: &[(usize, Socket)],
-        entries: &mut [pollfd],
-        list: &[pollfd],
-    ) -> usize {
+    /// Copies what the kernel said of ordinary descriptors; returns how many
+    /// of them report something.
+    fn take_ordinary(&self, entries: &mut [pollfd], list: &[pollfd]) -> usize {
         let mut ready = 0;
-        let mut sockets = sockets.iter().map(|(place, _)| *place).peekable();
-        for (place, (entry, slept)) in entries.iter_mut().zip(list.iter().skip(1)).enumerate() {
-            if sockets.next_if_eq(&place).is_some() {
-                continue;
+        let mut sockets = self.list.iter().map(|polled| polled.place).peekable();
+        for (place, (entry, said)) in entries.iter_mut().zip(list.iter().skip(1)).enumerate() {
+            if sockets.next_if_eq(&place).is_none() {
+                entry.revents = said.revents;
+                ready += usize::from(entry.revents != 0);
             }
-            entry.revents = slept.revents;
-            ready += usize::from(entry.revents != 0);
         }
         ready
     }
 
-    fn sleep(&self, entries: &mut [pollfd], deadline: Option<Instant>) -> Result<usize> {
+    fn sleep(&mut self, entries: &mut [pollfd], deadline: Option<Instant>) -> Result<usize> {
         let wake = Wake::of_thread()?;
-        let _registered: Vec<_> = self
+        let sockets: Vec<_> = self
             .list
             .iter()
-            .map(|(_, socket)| socket.waiters().register(&wake))
+            .map(|polled| polled.socket.clone())
             .collect();
+        let _registered: Vec<_> = sockets
+            .iter()
+            .map(|socket| socket.waiters().register(&wake))
+            .collect();
+        let mut list = self.kernel_list(entries, Some(&wake));
         loop {
-            for (_, socket) in &self.list {
-                if let Some(notifier) = socket.notifier() {
-                    notifier.arm()?;
-                }
+            let mut ready = 0;
+            for polled in &mut self.list {
+                let armed = match polled.socket.notifier() {
+                    Some(notifier) => notifier.arm()?,
+                    None => false,
+                };
+                // One that was armed before and has not changed since it was
+                // looked at will tell.
+                let stale = armed || polled.has_changed();
+                ready += usize::from(stale && polled.check(entries));
             }
-            let ready = self.check(entries);
-            let mut list = self.sleep_list(entries, Some(&wake));
-            let until = if ready > 0 {
-                Some(Instant::now())
+            let ordinary = self.list.len() < self.total;
+            if ready > 0 && !ordinary {
+                return Ok(ready);
+            }
+            let happened = if ready > 0 {
+                sleep_for(&mut list, Some(Duration::ZERO))?
             } else {
-                deadline
+                sleep(&mut list, deadline)?
             };
-            let happened = sleep(&mut list, until)?;
-            let ordinary = Self::take_ordinary(&self.list, entries, &list);
-            let ready = ready.saturating_add(ordinary);
+            ready = ready.saturating_add(self.take_ordinary(entries, &list));
             if ready > 0 || happened == 0 {
                 return Ok(ready);
             }
-            self.acknowledge(&list, &wake);
-            let ready = self.check(entries);
+            let ready = self.acknowledge(entries, &list, &wake);
             if ready > 0 {
                 return Ok(ready);
             }
         }
     }
 
-    /// Takes the notifications that ended a sleep.
-    fn acknowledge(&self, list: &[pollfd], wake: &Wake) {
-        if list.get(WAKE).is_some_and(|entry| entry.revents != 0) {
+    /// Takes the notifications that ended a sleep, and looks at the sockets
+    /// they came from; returns how many of them report something.
+    fn acknowledge(&mut self, entries: &mut [pollfd], list: &[pollfd], wake: &Wake) -> usize {
+        let woken = list.get(WAKE).is_some_and(|entry| entry.revents != 0);
+        if woken {
             wake.clear();
         }
-        let channels = list.iter().skip(self.total.saturating_add(1));
-        for ((_, socket), entry) in self.list.iter().zip(channels) {
-            if entry.revents != 0
-                && let Some(notifier) = socket.notifier()
-            {
+        let mut ready = 0;
+        for polled in &mut self.list {
+            let entry = list.get(polled.place.saturating_add(1));
+            let notified = entry.is_some_and(|entry| entry.revents != 0);
+            if notified && let Some(notifier) = polled.socket.notifier() {
                 notifier.take_notification();
             }
+            let look = notified || woken && polled.has_changed();
+            ready += usize::from(look && polled.check(entries));
         }
+        ready
     }
 }
 

@@ -6,7 +6,7 @@
 //! and no lock is held while sleeping.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -140,14 +140,69 @@ pub trait Notifier {
     fn notification_fd(&self) -> RawFd;
 
     /// Makes sure that the next completion wakes those who sleep on the
-    /// descriptor. What has completed before is to be looked at afterwards.
+    /// descriptor. Returns whether that was not so before: then what has
+    /// completed meanwhile is to be looked at.
     ///
     /// # Errors
     /// What libibverbs says.
-    fn arm(&self) -> Result<()>;
+    fn arm(&self) -> Result<bool>;
 
     /// Takes the notification that made the descriptor readable.
     fn take_notification(&self);
+}
+
+/// The looks before a sleep, for as long as the administrator wants
+/// (`polling_time`).
+///
+/// Where the kernel has no fast clock, reading it costs more than a look, so
+/// the time is counted in looks: it is measured how many fit into it, and
+/// measured again after many sleeps.
+pub struct Looks {
+    left: u32,
+    measured: Option<(Instant, u32)>,
+}
+
+/// Looks at one socket that fit into the polling time.
+static FITTING: AtomicU32 = AtomicU32::new(0);
+/// Sleeps since the start.
+static SLEEPS: AtomicU32 = AtomicU32::new(0);
+/// Sleeps between two measurements.
+const MEASURE_EVERY: u32 = 1024;
+/// More looks than that are no use to count.
+const MOST_LOOKS: u32 = 1 << 16;
+
+impl Looks {
+    /// Before a sleep on so many sockets, of which a look at one was taken.
+    pub fn start(sockets: usize) -> Self {
+        let sockets = u32::try_from(sockets).unwrap_or(u32::MAX).max(1);
+        let sleeps = SLEEPS.fetch_add(1, Ordering::Relaxed);
+        if sleeps.is_multiple_of(MEASURE_EVERY) && sockets == 1 {
+            return Self {
+                left: MOST_LOOKS,
+                measured: Some((Instant::now(), 0)),
+            };
+        }
+        Self {
+            left: FITTING.load(Ordering::Relaxed) / sockets,
+            measured: None,
+        }
+    }
+
+    /// Whether there is time for another look.
+    pub fn again(&mut self) -> bool {
+        if let Some((start, looks)) = &mut self.measured {
+            let over = start.elapsed() >= Defaults::get().polling_time;
+            if over || *looks == MOST_LOOKS {
+                FITTING.store(*looks, Ordering::Relaxed);
+                return false;
+            }
+            *looks = looks.saturating_add(1);
+            return true;
+        }
+        let more = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        more
+    }
 }
 
 /// Tries until `attempt` does not fail with `EAGAIN`, sleeping in between
@@ -168,9 +223,8 @@ pub fn wait_for<R>(
     if nonblocking || !again(&first) {
         return first;
     }
-    let spinning = Instant::now();
-    let polling_time = Defaults::get().polling_time;
-    while notifier.is_some() && spinning.elapsed() < polling_time {
+    let mut looks = Looks::start(1);
+    while notifier.is_some() && looks.again() {
         let result = attempt();
         if !again(&result) {
             return result;
@@ -218,13 +272,19 @@ pub fn readable(fd: RawFd) -> libc::pollfd {
 /// # Errors
 /// `EINTR` if a signal came, else what `ppoll(2)` says.
 pub fn sleep(entries: &mut [libc::pollfd], deadline: Option<Instant>) -> Result<usize> {
-    let left = deadline.map(|deadline| {
-        let left = deadline.saturating_duration_since(Instant::now());
-        timespec(left)
-    });
-    let timeout = left
+    let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+    sleep_for(entries, left)
+}
+
+/// As [`sleep`], for at most `limit`.
+///
+/// # Errors
+/// As for [`sleep`].
+pub fn sleep_for(entries: &mut [libc::pollfd], limit: Option<Duration>) -> Result<usize> {
+    let limit = limit.map(timespec);
+    let timeout = limit
         .as_ref()
-        .map_or(std::ptr::null(), |left| &raw const *left);
+        .map_or(std::ptr::null(), |limit| &raw const *limit);
     // SAFETY: the entries are exclusively borrowed; the timeout is null or
     // lives until the call ends.
     let ready = unsafe {

@@ -5,6 +5,7 @@
 //! the module, add a variant and its line in `Task::run`.
 
 mod abi;
+mod bench;
 mod bindings;
 mod demo;
 mod guest;
@@ -32,6 +33,8 @@ use clap::Parser;
 enum Task {
     /// Compare the library's binary interface with the original's
     Abi(abi::Args),
+    /// Compare the speed of ours with the original's
+    Bench(bench::Args),
     /// Regenerate src/verbs/bindings.rs from the installed libibverbs headers
     Bindings(bindings::Args),
     /// Regenerate the C headers under include/, or check that they are fresh
@@ -58,6 +61,7 @@ impl Task {
     fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Self::Abi(args) => args.run(),
+            Self::Bench(args) => args.run(),
             Self::Bindings(args) => args.run(),
             Self::Headers(args) => args.run(),
             Self::Setup(args) => args.run(),

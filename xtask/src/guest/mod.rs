@@ -3,7 +3,7 @@
 //! to be called by people.
 //!
 //! The modules here know programs, devices and processes; what is tested lives
-//! in [`crate::demo`] and [`crate::test`].
+//! in [`crate::demo`], [`crate::bench`] and [`crate::test`].
 
 pub mod device;
 pub mod program;
@@ -16,12 +16,12 @@ use anyhow::{Context, Result};
 
 use crate::library::Library;
 use crate::report::Suite;
-use crate::{demo, test};
+use crate::{bench, demo, test};
 
 /// The command line of `xtask guest`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// What to do: `demo` or the name of a suite
+    /// What to do: `demo`, `bench` or the name of a suite
     work: String,
     /// The folder with our library
     #[arg(long)]
@@ -61,6 +61,9 @@ impl Args {
         if self.work == "demo" {
             return demo::inside(&bench);
         }
+        if self.work == "bench" {
+            return bench::inside(&bench);
+        }
         let mut suite = Suite::new(&self.work);
         test::inside(&self.work, &bench, &mut suite)?;
         Ok(ExitCode::SUCCESS)
@@ -75,4 +78,17 @@ pub fn variable(name: &str) -> Result<String> {
 /// The address on the RDMA device.
 pub fn ip() -> Result<String> {
     variable("RDMACM_TEST_IP")
+}
+
+/// The words of a command, in which `$IP` and `$IP6` stand for the addresses
+/// on the RDMA device.
+pub fn expand(command: &str) -> Result<Vec<String>> {
+    command
+        .split_whitespace()
+        .map(|word| match word {
+            "$IP" => ip(),
+            "$IP6" => variable("RDMACM_TEST_IP6"),
+            _ => Ok(word.to_owned()),
+        })
+        .collect()
 }

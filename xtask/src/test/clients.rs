@@ -14,7 +14,7 @@ use std::process::Command;
 use anyhow::{Result, bail, ensure};
 
 use crate::guest::program::{self, Ready};
-use crate::guest::{Bench, device, variable};
+use crate::guest::{Bench, device, expand};
 use crate::library::Library;
 use crate::report::Suite;
 
@@ -261,17 +261,6 @@ fn run(row: &Row, server: &Library, client: &Library) -> Result<()> {
         "no packet was sent by the RDMA device"
     );
     Ok(())
-}
-
-fn expand(command: &str) -> Result<Vec<String>> {
-    command
-        .split_whitespace()
-        .map(|word| match word {
-            "$IP" => variable("RDMACM_TEST_IP"),
-            "$IP6" => variable("RDMACM_TEST_IP6"),
-            _ => Ok(word.to_owned()),
-        })
-        .collect()
 }
 
 fn borrow(words: &[String]) -> Vec<&str> {

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Measures sockets over RDMA where the programs of rdmacm-utils do not: a
+ * server that answers requests, and clients that print one line of
+ * "NAME VALUE" pairs. Knows the public headers only; which library it
+ * measures is decided by LD_LIBRARY_PATH.
+ *
+ *	sockets serve ADDRESS PORT CONNECTIONS
+ *	sockets connect ADDRESS PORT THREADS CONNECTIONS
+ *	sockets echo ADDRESS PORT SIZE ROUNDS
+ *	sockets stream ADDRESS PORT SIZE COUNT
+ *	sockets poll ADDRESS PORT IDLE ROUNDS
+ *	sockets memory ADDRESS PORT SOCKETS
+ *
+ * The server ends after CONNECTIONS connections. Times are in seconds, memory
+ * is in bytes.
+ */
+#include <arpa/inet.h>
+#include <err.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <rdma/rsocket.h>
+
+/* What a client asks for, in the byte order of the one host both are on. */
+struct request {
+	uint64_t echo; /* send back what was received */
+	uint64_t size;
+	uint64_t count;
+};
+
+static struct sockaddr_in address;
+
+static double now(clockid_t clock)
+{
+	struct timespec time;
+
+	clock_gettime(clock, &time);
+	return time.tv_sec + time.tv_nsec / 1e9;
+}
+
+static void *buffer_of(size_t size)
+{
+	void *buffer = calloc(1, size ? size : 1);
+
+	if (!buffer)
+		err(1, "calloc");
+	return buffer;
+}
+
+static void send_all(int socket, const char *data, size_t size)
+{
+	while (size) {
+		ssize_t sent = rsend(socket, data, size, 0);
+
+		if (sent <= 0)
+			err(1, "rsend");
+		data += sent;
+		size -= sent;
+	}
+}
+
+/* Returns 0 at the end of the stream. */
+static int receive_all(int socket, char *data, size_t size)
+{
+	while (size) {
+		ssize_t received = rrecv(socket, data, size, 0);
+
+		if (received < 0)
+			err(1, "rrecv");
+		if (received == 0)
+			return 0;
+		data += received;
+		size -= received;
+	}
+	return 1;
+}
+
+static void *serve_one(void *argument)
+{
+	int socket = (intptr_t)argument;
+	struct request request;
+
+	while (receive_all(socket, (char *)&request, sizeof(request))) {
+		char *data = buffer_of(request.size);
+
+		for (uint64_t round = 0; round < request.count; round++) {
+			if (!receive_all(socket, data, request.size))
+				break;
+			if (request.echo)
+				send_all(socket, data, request.size);
+		}
+		if (!request.echo)
+			send_all(socket, "x", 1);
+		free(data);
+	}
+	rclose(socket);
+	return NULL;
+}
+
+static void print_usage(void)
+{
+	struct rusage usage;
+
+	getrusage(RUSAGE_SELF, &usage);
+	printf(" user %f system %f\n",
+	       usage.ru_utime.tv_sec + usage.ru_utime.tv_usec / 1e6,
+	       usage.ru_stime.tv_sec + usage.ru_stime.tv_usec / 1e6);
+}
+
+static void serve(int connections)
+{
+	pthread_t *threads = buffer_of(connections * sizeof(*threads));
+	int listener = rsocket(AF_INET, SOCK_STREAM, 0);
+
+	if (listener < 0)
+		err(1, "rsocket");
+	if (rbind(listener, (struct sockaddr *)&address, sizeof(address)))
+		err(1, "rbind");
+	if (rlisten(listener, 128))
+		err(1, "rlisten");
+	for (int index = 0; index < connections; index++) {
+		int socket = raccept(listener, NULL, NULL);
+
+		if (socket < 0)
+			err(1, "raccept");
+		if (pthread_create(&threads[index], NULL, serve_one,
+				   (void *)(intptr_t)socket))
+			errx(1, "pthread_create");
+	}
+	for (int index = 0; index < connections; index++)
+		pthread_join(threads[index], NULL);
+	printf("connections %d", connections);
+	print_usage();
+	rclose(listener);
+}
+
+static int connected(void)
+{
+	int socket = rsocket(AF_INET, SOCK_STREAM, 0);
+
+	if (socket < 0)
+		err(1, "rsocket");
+	if (rconnect(socket, (struct sockaddr *)&address, sizeof(address)))
+		err(1, "rconnect");
+	return socket;
+}
+
+static void *connect_many(void *argument)
+{
+	for (intptr_t left = (intptr_t)argument; left; left--)
+		rclose(connected());
+	return NULL;
+}
+
+static void measure_connect(int threads, int connections)
+{
+	pthread_t *handles = buffer_of(threads * sizeof(*handles));
+	double start = now(CLOCK_MONOTONIC);
+
+	for (int index = 0; index < threads; index++)
+		if (pthread_create(&handles[index], NULL, connect_many,
+				   (void *)(intptr_t)(connections / threads)))
+			errx(1, "pthread_create");
+	for (int index = 0; index < threads; index++)
+		pthread_join(handles[index], NULL);
+	printf("each %.9f",
+	       (now(CLOCK_MONOTONIC) - start) / (connections / threads * threads));
+	print_usage();
+}
+
+static void ask(int socket, uint64_t echo, uint64_t size, uint64_t count)
+{
+	struct request request = { echo, size, count };
+
+	send_all(socket, (char *)&request, sizeof(request));
+}
+
+static void measure_echo(size_t size, int rounds)
+{
+	int socket = connected();
+	char *data = buffer_of(size);
+	double start;
+
+	ask(socket, 1, size, rounds);
+	start = now(CLOCK_MONOTONIC);
+	for (int round = 0; round < rounds; round++) {
+		send_all(socket, data, size);
+		if (!receive_all(socket, data, size))
+			errx(1, "the server left");
+	}
+	printf("each %.9f", (now(CLOCK_MONOTONIC) - start) / rounds);
+	rclose(socket);
+	print_usage();
+}
+
+static void measure_stream(size_t size, int count)
+{
+	int socket = connected();
+	char *data = buffer_of(size);
+	char done;
+	double start;
+
+	ask(socket, 0, size, count);
+	start = now(CLOCK_MONOTONIC);
+	for (int index = 0; index < count; index++)
+		send_all(socket, data, size);
+	if (!receive_all(socket, &done, 1))
+		errx(1, "the server left");
+	printf("each %.9f", (now(CLOCK_MONOTONIC) - start) / count);
+	rclose(socket);
+	print_usage();
+}
+
+static void measure_poll(int idle, int rounds)
+{
+	struct pollfd *fds = buffer_of((idle + 1) * sizeof(*fds));
+	char data[64] = { 0 };
+	double start;
+
+	for (int index = 0; index <= idle; index++) {
+		fds[index].fd = connected();
+		fds[index].events = POLLIN;
+	}
+	ask(fds[idle].fd, 1, sizeof(data), rounds);
+	start = now(CLOCK_MONOTONIC);
+	for (int round = 0; round < rounds; round++) {
+		send_all(fds[idle].fd, data, sizeof(data));
+		if (rpoll(fds, idle + 1, -1) != 1 || !fds[idle].revents)
+			err(1, "rpoll");
+		if (!receive_all(fds[idle].fd, data, sizeof(data)))
+			errx(1, "the server left");
+	}
+	printf("each %.9f", (now(CLOCK_MONOTONIC) - start) / rounds);
+	for (int index = 0; index <= idle; index++)
+		rclose(fds[index].fd);
+	print_usage();
+}
+
+/* Resident memory of this process, pages that devices hold included. */
+static double resident(void)
+{
+	char line[256];
+	double kilobytes = 0;
+	FILE *file = fopen("/proc/self/status", "r");
+
+	if (!file)
+		err(1, "/proc/self/status");
+	while (fgets(line, sizeof(line), file))
+		if (sscanf(line, "VmRSS: %lf", &kilobytes) == 1)
+			break;
+	fclose(file);
+	return kilobytes * 1024;
+}
+
+static void measure_memory(int sockets)
+{
+	int *list = buffer_of(sockets * sizeof(*list));
+	double before;
+
+	/* What the library keeps whatever the number of sockets. */
+	rclose(connected());
+	before = resident();
+	for (int index = 0; index < sockets; index++)
+		list[index] = connected();
+	printf("each %.0f", (resident() - before) / sockets);
+	for (int index = 0; index < sockets; index++)
+		rclose(list[index]);
+	print_usage();
+}
+
+int main(int count, char **words)
+{
+	int first = count > 4 ? atoi(words[4]) : 0;
+	int second = count > 5 ? atoi(words[5]) : 0;
+	const char *mode = count > 1 ? words[1] : "";
+
+	if (count < 5 || first <= 0)
+		errx(2, "usage: sockets MODE ADDRESS PORT NUMBER [NUMBER]");
+	address.sin_family = AF_INET;
+	address.sin_port = htons(atoi(words[3]));
+	if (inet_pton(AF_INET, words[2], &address.sin_addr) != 1)
+		errx(2, "no address: %s", words[2]);
+
+	if (!strcmp(mode, "serve"))
+		serve(first);
+	else if (!strcmp(mode, "connect"))
+		measure_connect(first, second);
+	else if (!strcmp(mode, "echo"))
+		measure_echo(first, second);
+	else if (!strcmp(mode, "stream"))
+		measure_stream(first, second);
+	else if (!strcmp(mode, "poll"))
+		measure_poll(first, second);
+	else if (!strcmp(mode, "memory"))
+		measure_memory(first);
+	else
+		errx(2, "no mode %s", mode);
+	return 0;
+}

@@ -1,0 +1,124 @@
+//! The figures of one row: what was measured on each library, their medians,
+//! spread and ratio.
+
+use anyhow::Result;
+
+use crate::guest::Bench;
+use crate::library::Library;
+
+/// What was measured on the original and on ours.
+#[derive(Default)]
+pub struct Figures {
+    original: Vec<f64>,
+    ours: Vec<f64>,
+    /// The last failure on each.
+    failures: [Option<String>; 2],
+}
+
+impl Figures {
+    /// The head of the table. All figures are costs: a ratio above 1 means
+    /// that ours costs less.
+    pub const HEADER: &'static str = "| what | unit | original, median (least to most) \
+        | ours, median (least to most) | original / ours |\n|---|---|---|---|---|";
+
+    /// Measures once on each library, each first in every other round.
+    pub fn measure(
+        &mut self,
+        round: usize,
+        bench: &Bench,
+        mut measure: impl FnMut(&Library) -> Result<f64>,
+    ) {
+        let mut order = [0, 1];
+        order.rotate_left(round % 2);
+        for which in order {
+            let (library, list) = match which {
+                0 => (&Library::Original, &mut self.original),
+                _ => (&bench.ours, &mut self.ours),
+            };
+            match measure(library) {
+                Ok(figure) => list.push(figure),
+                Err(error) => self.failures[which] = Some(format!("{error:#}")),
+            }
+        }
+    }
+
+    /// The row of the table.
+    pub fn row(&self, name: &str, unit: &str) -> String {
+        let ratio = match (median(&self.original), median(&self.ours)) {
+            (Some(original), Some(ours)) if ours > 0.0 => format!("{:.2}", original / ours),
+            _ => "–".to_owned(),
+        };
+        let original = cell(&self.original, self.failures[0].as_deref());
+        let ours = cell(&self.ours, self.failures[1].as_deref());
+        format!("| {name} | {unit} | {original} | {ours} | {ratio} |")
+    }
+}
+
+fn cell(list: &[f64], failure: Option<&str>) -> String {
+    let Some(middle) = median(list) else {
+        return format!("fails: {}", failure.unwrap_or("not measured"));
+    };
+    let least = list.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = list.iter().copied().fold(0.0, f64::max);
+    format!("{} ({} to {})", number(middle), number(least), number(most))
+}
+
+/// Three digits are enough for what varies by percents.
+fn number(value: f64) -> String {
+    match value {
+        100.0.. => format!("{value:.0}"),
+        10.0.. => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+fn median(list: &[f64]) -> Option<f64> {
+    let mut sorted = list.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let upper = *sorted.get(sorted.len() / 2)?;
+    if sorted.len() % 2 == 1 {
+        return Some(upper);
+    }
+    sorted
+        .get(sorted.len() / 2 - 1)
+        .map(|lower| (lower + upper) / 2.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians() {
+        assert_eq!(median(&[]), None);
+        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+    }
+
+    #[test]
+    fn a_row_shows_medians_spread_and_ratio() {
+        let figures = Figures {
+            original: vec![100.0, 300.0, 200.0],
+            ours: vec![50.0],
+            failures: [None, None],
+        };
+        assert_eq!(
+            figures.row("x", "µs"),
+            "| x | µs | 200 (100 to 300) | 50.0 (50.0 to 50.0) | 4.00 |"
+        );
+    }
+
+    #[test]
+    fn a_library_that_fails_has_no_ratio() {
+        let figures = Figures {
+            ours: vec![1.0],
+            failures: [Some("ENOMEM".to_owned()), None],
+            ..Figures::default()
+        };
+        let row = figures.row("x", "µs");
+        assert!(
+            row.contains("fails: ENOMEM") && row.ends_with("| – |"),
+            "{row}"
+        );
+    }
+}
