@@ -6,6 +6,12 @@
 //! All numbers are big-endian; tags are eight opaque bytes that are only ever
 //! echoed.
 
+mod bytes;
+pub mod command;
+pub mod descriptor;
+pub mod login;
 mod names;
+pub mod request;
+pub mod response;
 
 pub use names::{Lun, PortId, RejectReason, Tag, TaskAttribute};
