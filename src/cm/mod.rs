@@ -20,6 +20,7 @@
 //! | [`endpoint`] | identifier and queue pair made in one call |
 //! | [`multicast`] | group membership |
 //! | [`option`] | options of an identifier |
+//! | [`owned`] | channels, identifiers and events for Rust programs |
 //! | [`defaults`] | options that the environment gives to every identifier |
 //! | [`handler`] | keeping an identifier's events from being handled |
 //! | [`waiters`] | threads that wait in synchronous mode |
@@ -47,6 +48,7 @@ pub mod library;
 pub mod messenger;
 pub mod multicast;
 pub mod option;
+pub mod owned;
 pub mod post;
 pub mod qp;
 pub mod query;

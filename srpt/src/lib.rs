@@ -3,19 +3,29 @@
 //!
 //! | module | what it is responsible for |
 //! |---|---|
-//! | [`backing`] | files and block devices that keep the data of disks |
+//! | [`server`] | a target that listens and serves: the way in |
 //! | [`executor`] | the border to whoever executes SCSI commands |
-//! | [`memory`] | memory for the data of commands |
 //! | [`scsi`] | what a SCSI command to a disk means |
-//! | [`server`] | how a target serves |
+//! | [`backing`] | files and block devices that keep the data of disks |
+//! | [`login`] | judging logins |
+//! | [`session`] | which channels belong together |
+//! | [`driver`] | a channel's thread, and what it waits for |
+//! | [`channel`] | commands, data and responses of a channel |
+//! | [`endpoint`] | a channel's queue pair |
+//! | [`memory`] | memory for the data of commands |
 //! | [`wire`] | SRP's information units as bytes |
 //!
 //! The channel's side knows nothing of [`scsi`] and [`backing`], and they nothing
 //! of channels; a program joins them by an [`executor::Executor`].
 
 pub mod backing;
+pub mod channel;
+pub mod driver;
+pub mod endpoint;
 pub mod executor;
+pub mod login;
 pub mod memory;
 pub mod scsi;
 pub mod server;
+pub mod session;
 pub mod wire;

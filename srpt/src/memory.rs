@@ -94,6 +94,26 @@ impl Buffer {
         }
     }
 
+    /// A part of `area` that belongs to no pool; [`Pool::give_back`] ignores
+    /// it. Empty if it does not lie in the area.
+    pub(crate) fn borrowed(area: &Arc<Area>, offset: usize, length: usize) -> Self {
+        if area.pointer(offset, length).is_none() {
+            return Self::empty();
+        }
+        Self {
+            area: Some(Arc::clone(area)),
+            offset,
+            capacity: 0,
+            length,
+        }
+    }
+
+    /// Whether it has no memory or belongs to no pool.
+    fn is_foreign(&self, area: &Arc<Area>) -> bool {
+        let same = self.area.as_ref().is_some_and(|own| Arc::ptr_eq(own, area));
+        !same || self.capacity == 0
+    }
+
     /// The first byte, for system calls. Valid as long as the buffer lives.
     pub fn pointer(&self) -> *mut u8 {
         self.area
@@ -129,6 +149,7 @@ impl DerefMut for Buffer {
 #[derive(Debug)]
 pub struct Pool {
     area: Arc<Area>,
+    start: usize,
     buddy: Buddy,
 }
 
@@ -139,12 +160,26 @@ impl Pool {
     /// # Errors
     /// `ENOMEM`.
     pub fn new(total: usize, largest: usize) -> io::Result<Self> {
-        let buddy = Buddy::new(total, largest).ok_or(io::ErrorKind::OutOfMemory)?;
-        let area = Arc::new(Area::new(buddy.length())?);
-        Ok(Self { area, buddy })
+        Self::behind(0, total, largest)
     }
 
-    /// The memory of all buffers.
+    /// Like [`Pool::new`], in an area whose first `start` bytes are for other
+    /// things.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn behind(start: usize, total: usize, largest: usize) -> io::Result<Self> {
+        let buddy = Buddy::new(total, largest).ok_or(io::ErrorKind::OutOfMemory)?;
+        let length = start.checked_add(buddy.length());
+        let area = Area::new(length.ok_or(io::ErrorKind::OutOfMemory)?)?;
+        Ok(Self {
+            area: Arc::new(area),
+            start,
+            buddy,
+        })
+    }
+
+    /// The memory of all buffers, and what is before them.
     pub fn area(&self) -> &Arc<Area> {
         &self.area
     }
@@ -163,7 +198,7 @@ impl Pool {
         let (offset, capacity) = self.buddy.take(length)?;
         Some(Buffer {
             area: Some(Arc::clone(&self.area)),
-            offset,
+            offset: self.start + offset,
             capacity,
             length,
         })
@@ -171,12 +206,9 @@ impl Pool {
 
     /// Takes a buffer back. One that is not of this pool is dropped.
     pub fn give_back(&mut self, buffer: Buffer) {
-        if buffer
-            .area
-            .as_ref()
-            .is_some_and(|area| Arc::ptr_eq(area, &self.area))
-        {
-            self.buddy.give_back(buffer.offset, buffer.capacity);
+        if !buffer.is_foreign(&self.area) {
+            self.buddy
+                .give_back(buffer.offset - self.start, buffer.capacity);
         }
     }
 }

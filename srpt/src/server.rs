@@ -1,8 +1,29 @@
-//! How a target serves: its address, its port and its limits.
+//! A target that listens on an address and serves everyone who logs in. Who
+//! may, and what commands do, says the [`Target`].
+//!
+//! One thread listens and judges logins; each channel has a thread of its own.
 
-use std::net::SocketAddr;
+use std::io;
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
-use crate::wire::PortId;
+use rdmacm::Result;
+use rdmacm::abi::RDMA_CM_EVENT_CONNECT_REQUEST;
+use rdmacm::cm::owned::{Connection, Event, EventChannel};
+
+use crate::driver::{self, Admitted};
+use crate::executor::{LoginInfo, Target};
+use crate::login;
+use crate::session::{Sessions, Wake};
+use crate::wire::login::LoginRequest;
+use crate::wire::{PortId, RejectReason};
+
+/// Connection requests that may wait to be judged.
+const BACKLOG: i32 = 128;
 
 /// Rights of peers on the queue pairs, which INIT sets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,4 +72,236 @@ impl Settings {
             policy: QpPolicy::Current,
         }
     }
+}
+
+/// A running target.
+pub struct Server {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the threads of a target share.
+struct Shared {
+    settings: Settings,
+    target: Arc<dyn Target>,
+    sessions: Arc<Sessions>,
+    stopping: AtomicBool,
+    wake: Wake,
+    /// Channels whose thread runs.
+    running: Mutex<usize>,
+    ended: Condvar,
+}
+
+impl Shared {
+    fn running(&self) -> MutexGuard<'_, usize> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Server {
+    /// Listens, and serves logins from here on.
+    ///
+    /// # Errors
+    /// `ENODEV` without an RDMA device, `EADDRINUSE`, `EADDRNOTAVAIL` for an
+    /// address of no RDMA device, and what else the kernel says.
+    pub fn start(settings: Settings, target: Arc<dyn Target>) -> Result<Self> {
+        let from_io = |step| move |error: io::Error| rdmacm::Error::from_io(&error, step);
+        let events = EventChannel::open()?;
+        let listener = Connection::listen(&events, &settings.portal.into(), BACKLOG)?;
+        let shared = Arc::new(Shared {
+            settings,
+            target,
+            sessions: Arc::default(),
+            stopping: AtomicBool::new(false),
+            wake: Wake::new().map_err(from_io("make an event descriptor"))?,
+            running: Mutex::new(0),
+            ended: Condvar::new(),
+        });
+        let of_thread = Arc::clone(&shared);
+        let thread = thread::Builder::new()
+            .name("srpt-listen".to_owned())
+            .spawn(move || of_thread.listen(&events, listener))
+            .map_err(from_io("start a thread"))?;
+        Ok(Self {
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    /// Number of channels that are logged in.
+    pub fn channels(&self) -> usize {
+        self.shared.sessions.channels()
+    }
+
+    /// Disconnects all channels of an initiator, for instance because it is
+    /// not allowed any more. Returns how many there are. Does not wait.
+    pub fn close_initiator(&self, initiator: PortId) -> usize {
+        self.shared.sessions.close_initiator(initiator)
+    }
+
+    /// Stops listening, disconnects all channels and waits for their end up to
+    /// `limit`. Returns whether all have ended.
+    pub fn stop(mut self, limit: Duration) -> bool {
+        self.stop_listening();
+        self.shared.sessions.close_all();
+        let deadline = Instant::now() + limit;
+        let mut running = self.shared.running();
+        while *running > 0 {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            running = match self.shared.ended.wait_timeout(running, left) {
+                Ok((running, _)) => running,
+                Err(poisoned) => poisoned.into_inner().0,
+            };
+        }
+        true
+    }
+
+    fn stop_listening(&mut self) {
+        self.shared.stopping.store(true, Ordering::Release);
+        self.shared.wake.wake();
+        if let Some(thread) = self.thread.take() {
+            // The thread does not panic.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop_listening();
+        self.shared.sessions.close_all();
+    }
+}
+
+impl Shared {
+    fn listen(self: &Arc<Self>, events: &Arc<EventChannel>, listener: Connection) {
+        while !self.stopping.load(Ordering::Acquire) {
+            match events.next() {
+                Ok(Some(event)) => self.handle(event),
+                Ok(None) => self.wait(events),
+                Err(error) if error.errno() == libc::EINTR => {}
+                Err(error) => {
+                    log::error!("not listening any more: {error}");
+                    break;
+                }
+            }
+        }
+        drop(listener);
+    }
+
+    fn wait(&self, events: &EventChannel) {
+        let mut fds = [events.as_fd(), self.wake.as_fd()].map(|fd| libc::pollfd {
+            fd: fd.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        });
+        // SAFETY: the array is ours and has so many entries. A failure shows
+        // when the events are asked for next.
+        unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, -1) };
+    }
+
+    fn handle(self: &Arc<Self>, mut event: Event) {
+        if event.kind() != RDMA_CM_EVENT_CONNECT_REQUEST {
+            log::info!("listener: {}, status {}", event.name(), event.status());
+            return;
+        }
+        let login = LoginRequest::parse(event.private_data());
+        let initiator_depth = event.initiator_depth();
+        let Some(connection) = event.take_request() else {
+            return;
+        };
+        drop(event);
+        let Some(login) = login else {
+            log::warn!("connection request without a login");
+            let unknown = LoginRequest::parse(&[0; LoginRequest::LENGTH]);
+            if let Some(unknown) = unknown {
+                driver::reject(connection.id(), &unknown, RejectReason::UnableToEstablish);
+            }
+            return;
+        };
+        if let Err((connection, reason)) = self.begin(connection, login, initiator_depth) {
+            log::warn!(
+                "login of {} from {} refused: {reason}",
+                login.initiator,
+                peer(&connection)
+            );
+            driver::reject(connection.id(), &login, reason);
+        }
+    }
+
+    /// Judges a login and starts its channel's thread.
+    fn begin(
+        self: &Arc<Self>,
+        connection: Connection,
+        login: LoginRequest,
+        initiator_depth: u8,
+    ) -> std::result::Result<(), (Connection, RejectReason)> {
+        let mut info = LoginInfo {
+            initiator: login.initiator,
+            target: login.target,
+            peer: peer(&connection),
+            session: 0,
+            channel: 0,
+            multi_channel: login.multi_channel(),
+        };
+        if let Err(reason) = self.judge(&login, &info) {
+            return Err((connection, reason));
+        }
+        let nexus = (login.initiator, login.target);
+        let entered = self.sessions.enter(nexus, login.multi_channel());
+        let Ok((membership, others)) = entered else {
+            return Err((connection, RejectReason::InsufficientResources));
+        };
+        info.session = membership.member().session;
+        info.channel = membership.member().channel;
+        let number = info.channel;
+        let admitted = Admitted {
+            connection,
+            login,
+            info,
+            membership,
+            others,
+            initiator_depth,
+        };
+        *self.running() += 1;
+        let shared = Arc::clone(self);
+        let spawned = thread::Builder::new()
+            .name(format!("srpt-{number}"))
+            .spawn(move || {
+                driver::serve(admitted, &shared.settings, &*shared.target);
+                *shared.running() -= 1;
+                shared.ended.notify_all();
+            });
+        if let Err(error) = spawned {
+            // The connection went with the closure, and the peer was refused.
+            log::error!("start a thread: {error}");
+            *self.running() -= 1;
+        }
+        Ok(())
+    }
+
+    fn judge(
+        &self,
+        login: &LoginRequest,
+        info: &LoginInfo,
+    ) -> std::result::Result<(), RejectReason> {
+        login::check(login, &self.settings)?;
+        self.target.admit(info)?;
+        if self.sessions.channels() >= self.settings.channels {
+            return Err(RejectReason::ChannelLimitReached);
+        }
+        Ok(())
+    }
+}
+
+/// The address of the peer; the unspecified one if it is not an IP address.
+fn peer(connection: &Connection) -> SocketAddr {
+    connection
+        .id()
+        .dst_addr()
+        .and_then(|addr| addr.to_socket_addr())
+        .unwrap_or(SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, 0, 0, 0).into())
 }

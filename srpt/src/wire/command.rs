@@ -201,9 +201,18 @@ mod tests {
         ));
 
         let cases = [
-            (unit(0x20, [2, 0], &table(2, 1025, &[512, 512])), Malformed::Lengths),
-            (unit(0x20, [3, 0], &table(2, 1024, &[512, 512])), Malformed::Truncated),
-            (unit(0x20, [0, 0], &table(MAX_TABLE_ENTRIES + 1, 512, &[])), Malformed::TooManyEntries),
+            (
+                unit(0x20, [2, 0], &table(2, 1025, &[512, 512])),
+                Malformed::Lengths,
+            ),
+            (
+                unit(0x20, [3, 0], &table(2, 1024, &[512, 512])),
+                Malformed::Truncated,
+            ),
+            (
+                unit(0x20, [0, 0], &table(MAX_TABLE_ENTRIES + 1, 512, &[])),
+                Malformed::TooManyEntries,
+            ),
             (unit(0x10, [1, 0], &[0; 15]), Malformed::Truncated),
             (unit(0x02, [0, 1], &[0; 19]), Malformed::Truncated),
             (unit(0xF0, [1, 0], &[0; 64]), Malformed::Format),
@@ -222,7 +231,10 @@ mod tests {
             tail.resize(20 + present, 0);
             unit(0x30, [1, 0], &tail)
         };
-        assert_eq!(data(&with(512, 512)).unwrap().out, Descriptor::Immediate { length: 512 });
+        assert_eq!(
+            data(&with(512, 512)).unwrap().out,
+            Descriptor::Immediate { length: 512 }
+        );
         for bad in [with(513, 512), with(8193, 8193), with(u32::MAX, 512)] {
             assert_eq!(data(&bad), Err(Malformed::Immediate));
         }
@@ -230,7 +242,10 @@ mod tests {
         let command = Command::parse(&good).unwrap();
         for agreed in [
             Immediate::default(),
-            Immediate { offset: 51, most: 8192 },
+            Immediate {
+                offset: 51,
+                most: 8192,
+            },
         ] {
             assert_eq!(command.data(agreed), Err(Malformed::Immediate));
         }

@@ -150,9 +150,18 @@ mod tests {
     #[test]
     fn the_operation_code_decides() {
         assert!(matches!(Incoming::parse(&unit(0x03, 16)), Incoming::Logout));
-        assert!(matches!(Incoming::parse(&unit(0x41, 16)), Incoming::Answered(_)));
-        assert!(matches!(Incoming::parse(&unit(0x42, 16)), Incoming::Answered(_)));
-        assert!(matches!(Incoming::parse(&unit(0x02, 48)), Incoming::Command(_)));
+        assert!(matches!(
+            Incoming::parse(&unit(0x41, 16)),
+            Incoming::Answered(_)
+        ));
+        assert!(matches!(
+            Incoming::parse(&unit(0x42, 16)),
+            Incoming::Answered(_)
+        ));
+        assert!(matches!(
+            Incoming::parse(&unit(0x02, 48)),
+            Incoming::Command(_)
+        ));
         for (opcode, length) in [(0x01, 47), (0x02, 47), (0x41, 15), (0x00, 64), (0xC1, 64)] {
             let unit = unit(opcode, length);
             assert!(matches!(Incoming::parse(&unit), Incoming::Unknown(Some(of)) if of == opcode));

@@ -67,7 +67,11 @@ impl Residual {
     /// The residual of a command that had `offered` bytes of buffer in
     /// `direction`, would have used `needed`, and moved `transferred`.
     pub fn new(direction: Direction, offered: u32, needed: u32, transferred: u32) -> Self {
-        let used = if needed > offered { needed } else { transferred };
+        let used = if needed > offered {
+            needed
+        } else {
+            transferred
+        };
         Self {
             direction,
             difference: i64::from(used) - i64::from(offered),

@@ -1,0 +1,345 @@
+//! A channel's thread: it makes the channel of an admitted login, accepts the
+//! connection, and from then on waits for whatever concerns the channel:
+//! connection events, completions, the executor, messages of other channels.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rdmacm::abi::{
+    RDMA_CM_EVENT_ADDR_CHANGE, RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_DEVICE_REMOVAL,
+    RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_REJECTED,
+    RDMA_CM_EVENT_TIMEWAIT_EXIT, RDMA_CM_EVENT_UNREACHABLE,
+};
+use rdmacm::cm::connect::{self, Param, Reason};
+use rdmacm::cm::id::Id;
+use rdmacm::cm::owned::{Connection, Event, EventChannel};
+use rdmacm::verbs::bindings::IBV_EVENT_COMM_EST;
+
+use crate::channel::link::Completion;
+use crate::channel::rings::{Rings, Sizes};
+use crate::channel::state::ChannelState;
+use crate::channel::{Agreement, Channel};
+use crate::endpoint::Endpoint;
+use crate::executor::{LoginInfo, Target};
+use crate::login;
+use crate::server::Settings;
+use crate::session::{Membership, Message};
+use crate::wire::RejectReason;
+use crate::wire::login::{LoginRequest, LoginResponse, OtherChannels, login_reject};
+
+/// RDMA reads under way at once on a queue pair.
+const READS: u8 = 4;
+/// How long to wait for posted requests to come back from a queue pair in
+/// error. After that it is destroyed, which has the same effect.
+const DRAIN_LIMIT: Duration = Duration::from_secs(5);
+/// Rounds of completions before anything else gets a turn.
+const ROUNDS: usize = 64;
+
+/// A login that may go on.
+pub struct Admitted {
+    /// The request's identifier.
+    pub connection: Connection,
+    /// What was asked for.
+    pub login: LoginRequest,
+    /// Who asks.
+    pub info: LoginInfo,
+    /// The channel's place in its session.
+    pub membership: Membership,
+    /// What became of the session's other channels.
+    pub others: OtherChannels,
+    /// RDMA reads that the initiator answers at once.
+    pub initiator_depth: u8,
+}
+
+/// Refuses a login.
+pub fn reject(id: &Arc<Id>, login: &LoginRequest, reason: RejectReason) {
+    let bytes = login_reject(reason, login.tag);
+    if let Err(error) = connect::reject(id, &bytes, Reason::Consumer) {
+        log::warn!("{error}");
+    }
+}
+
+/// Serves a login until its channel is gone. The connection's own events are
+/// reported to this thread from here on.
+pub fn serve(admitted: Admitted, settings: &Settings, target: &dyn Target) {
+    let Admitted {
+        mut connection,
+        login,
+        info,
+        membership,
+        others,
+        initiator_depth,
+    } = admitted;
+    let membership = Arc::new(membership);
+    let result = make_channel(
+        &mut connection,
+        &login,
+        &info,
+        &membership,
+        settings,
+        target,
+    );
+    let (channel, events) = match result {
+        Ok(made) => made,
+        Err(error) => {
+            log::error!("login of {}: {error}", info.initiator);
+            reject(connection.id(), &login, RejectReason::InsufficientResources);
+            return;
+        }
+    };
+    let mut driver = Driver {
+        channel,
+        events,
+        membership,
+        batch: Vec::new(),
+        armed: true,
+        notified: false,
+        established: false,
+    };
+    let response = LoginResponse {
+        credits: settings.credits.into(),
+        tag: login.tag,
+        to_target: settings.max_iu(),
+        to_initiator: login.iu_length,
+        others,
+        immediate: login::immediate(&login, settings).most > 0,
+    };
+    match accept(connection.id(), &response, initiator_depth) {
+        Ok(()) => driver.run(&info, target),
+        // The connection manager has rejected the peer.
+        Err(error) => log::error!("login of {}: {error}", info.initiator),
+    }
+    let established = driver.established;
+    // The queue pair goes before the identifier.
+    drop(driver);
+    drop(connection);
+    if established {
+        target.logged_out(&info);
+    }
+}
+
+fn make_channel(
+    connection: &mut Connection,
+    login: &LoginRequest,
+    info: &LoginInfo,
+    membership: &Arc<Membership>,
+    settings: &Settings,
+    target: &dyn Target,
+) -> io::Result<(Channel<Endpoint>, Arc<EventChannel>)> {
+    let events = EventChannel::open()?;
+    connection.migrate(&events)?;
+    let executor = target.executor(info)?;
+    let immediate = login::immediate(login, settings);
+    let (rings, pool) = Rings::new(&Sizes {
+        credits: settings.credits,
+        receive: settings.max_iu(),
+        immediate_offset: immediate.offset,
+        pool: settings.pool,
+        max_transfer: settings.max_transfer,
+    })?;
+    let endpoint = Endpoint::new(
+        connection.id(),
+        pool.area(),
+        rings.receives(),
+        settings.policy,
+    )?;
+    let agreement = Agreement {
+        immediate,
+        send_queue: endpoint.send_queue(),
+    };
+    let mut channel = Channel::new(
+        endpoint,
+        executor,
+        (rings, pool),
+        settings.credits,
+        agreement,
+        Box::new(Arc::clone(membership)),
+    );
+    channel.post_receives()?;
+    Ok((channel, events))
+}
+
+fn accept(id: &Arc<Id>, response: &LoginResponse, initiator_depth: u8) -> rdmacm::Result<()> {
+    let device = id.require_device()?;
+    let param = Param {
+        private_data: &response.encode(),
+        responder_resources: READS.min(device.max_responder_resources()),
+        initiator_depth: READS.min(initiator_depth).min(device.max_initiator_depth()),
+        flow_control: 1,
+        retry_count: 7,
+        rnr_retry_count: 7,
+        srq: 0,
+        qp_num: 0,
+    };
+    connect::accept(id, Some(&param))
+}
+
+struct Driver {
+    channel: Channel<Endpoint>,
+    events: Arc<EventChannel>,
+    membership: Arc<Membership>,
+    batch: Vec<Completion>,
+    /// The completion queue will notify of its next completion.
+    armed: bool,
+    /// The kernel was told that the peer uses the connection.
+    notified: bool,
+    established: bool,
+}
+
+impl Driver {
+    fn run(&mut self, info: &LoginInfo, target: &dyn Target) {
+        let mut draining: Option<Instant> = None;
+        while self.channel.state() < ChannelState::Disconnected {
+            self.serve_completions();
+            if self.channel.state() >= ChannelState::Draining {
+                let since = *draining.get_or_insert_with(Instant::now);
+                if since.elapsed() > DRAIN_LIMIT {
+                    log::warn!(
+                        "channel {}: {} commands are still executed",
+                        info.channel,
+                        self.channel.executing()
+                    );
+                    draining = Some(Instant::now());
+                    self.channel.give_up_draining();
+                }
+            }
+            if self.channel.state() == ChannelState::Disconnected {
+                break;
+            }
+            if let Err(error) = self.wait(draining.is_some()) {
+                log::error!("channel {}: {error}", info.channel);
+                self.channel.close();
+            }
+            self.serve_events(info, target);
+            self.serve_messages();
+        }
+        log::info!("channel {}: {:?}", info.channel, self.channel.counters());
+    }
+
+    /// Handles completions until there are none, or others want a turn.
+    fn serve_completions(&mut self) {
+        for _ in 0..ROUNDS {
+            self.batch.clear();
+            if let Err(error) = self.channel.link().poll(&mut self.batch) {
+                log::error!("{error}");
+                self.channel.close();
+            }
+            for completion in &self.batch {
+                self.channel.completed(*completion);
+            }
+            self.channel.settle();
+            if !self.batch.is_empty() {
+                continue;
+            }
+            if self.armed {
+                break;
+            }
+            // What arrives before this is found in the next round.
+            if let Err(error) = self.channel.link().arm() {
+                log::error!("{error}");
+                self.channel.close();
+            }
+            self.armed = true;
+        }
+        if self.channel.has_early() && !self.notified {
+            // The peer uses the connection, so its last message of the
+            // handshake was lost or is late.
+            self.notified = true;
+            let id = self.channel.link().id();
+            if let Err(error) = connect::notify(id, IBV_EVENT_COMM_EST) {
+                log::debug!("{error}");
+            }
+        }
+    }
+
+    /// Waits until there is something to do.
+    fn wait(&mut self, draining: bool) -> io::Result<()> {
+        let entry = |fd: Option<BorrowedFd<'_>>| libc::pollfd {
+            fd: fd.map_or(-1, |fd| fd.as_raw_fd()),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let mut fds = [
+            entry(Some(self.channel.link().notification_fd())),
+            entry(self.channel.executor().fd()),
+            entry(Some(self.events.as_fd())),
+            entry(Some(self.membership.member().wake().as_fd())),
+        ];
+        // Without notification to come there may be completions right now.
+        let timeout = match (self.armed, draining) {
+            (false, _) => 0,
+            (true, true) => 1000,
+            (true, false) => -1,
+        };
+        // SAFETY: the array is ours and has so many entries.
+        let status = unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout) };
+        if status < 0 {
+            let error = io::Error::last_os_error();
+            return match error.kind() {
+                io::ErrorKind::Interrupted => Ok(()),
+                _ => Err(error),
+            };
+        }
+        let [completions, ..] = fds;
+        if completions.revents != 0 {
+            self.channel.link_mut().take_notifications();
+            self.armed = false;
+        }
+        Ok(())
+    }
+
+    fn serve_messages(&mut self) {
+        for message in self.membership.member().messages() {
+            match message {
+                Message::Close => {
+                    self.channel.disconnect();
+                }
+                Message::Reset(lun, ticket) => self.channel.reset(lun, ticket),
+            }
+        }
+    }
+
+    fn serve_events(&mut self, info: &LoginInfo, target: &dyn Target) {
+        loop {
+            match self.events.next() {
+                Ok(Some(event)) => self.handle_event(&event, info, target),
+                Ok(None) => break,
+                Err(error) => {
+                    if error.errno() != libc::EINTR {
+                        log::error!("channel {}: {error}", info.channel);
+                        self.channel.close();
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    fn handle_event(&mut self, event: &Event, info: &LoginInfo, target: &dyn Target) {
+        match event.kind() {
+            RDMA_CM_EVENT_ESTABLISHED => {
+                self.channel.established();
+                if !self.established {
+                    self.established = true;
+                    target.logged_in(info);
+                }
+            }
+            RDMA_CM_EVENT_DISCONNECTED => {
+                if !self.channel.disconnect() {
+                    self.channel.close();
+                }
+            }
+            RDMA_CM_EVENT_REJECTED
+            | RDMA_CM_EVENT_UNREACHABLE
+            | RDMA_CM_EVENT_CONNECT_ERROR
+            | RDMA_CM_EVENT_DEVICE_REMOVAL
+            | RDMA_CM_EVENT_TIMEWAIT_EXIT => {
+                self.channel.close();
+            }
+            RDMA_CM_EVENT_ADDR_CHANGE => {}
+            _ => log::info!("channel {}: {}", info.channel, event.name()),
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Sessions: which channels belong together, and how they reach one another.
+//!
+//! A session is named by the initiator and the target port. Its channels run
+//! on threads of their own; they leave messages for one another here, which is
+//! rare and never on the path of a command.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::mem;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::wire::login::OtherChannels;
+use crate::wire::{Lun, PortId};
+
+/// A session's name: initiator and target port.
+pub type Nexus = (PortId, PortId);
+
+/// The other channels of a session, as a channel sees them.
+pub trait Peers {
+    /// Has the other channels abort their commands on a logical unit.
+    fn reset(&mut self, lun: Lun);
+
+    /// Whether they are still busy with that.
+    fn resetting(&self) -> bool;
+}
+
+/// A descriptor that is readable after [`Wake::wake`].
+#[derive(Debug)]
+pub struct Wake(File);
+
+impl Wake {
+    /// Makes one that is not readable.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: no pointers.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a new descriptor that nobody else owns.
+        Ok(Self(unsafe { File::from_raw_fd(fd) }))
+    }
+
+    /// Makes it readable.
+    pub fn wake(&self) {
+        // Fails only when it is readable already.
+        let _ = (&self.0).write(&1u64.to_ne_bytes());
+    }
+
+    /// Makes it unreadable.
+    pub fn clear(&self) {
+        // Fails only when it is unreadable already.
+        let _ = (&self.0).read(&mut [0; 8]);
+    }
+}
+
+impl AsFd for Wake {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Held by a channel while it aborts commands for another one.
+#[derive(Debug)]
+pub struct Ticket(Option<Arc<Member>>);
+
+impl Ticket {
+    /// A ticket that nobody waits for.
+    pub const fn unclaimed() -> Self {
+        Self(None)
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if let Some(waiting) = self.0.take() {
+            waiting.tickets.fetch_sub(1, Ordering::AcqRel);
+            waiting.wake.wake();
+        }
+    }
+}
+
+/// What a channel is told by others.
+#[derive(Debug)]
+pub enum Message {
+    /// Disconnect.
+    Close,
+    /// Abort the commands on a logical unit, and drop the ticket when they are
+    /// gone.
+    Reset(Lun, Ticket),
+}
+
+/// A channel as others see it.
+#[derive(Debug)]
+pub struct Member {
+    /// Number of the session.
+    pub session: u64,
+    /// Number of the channel.
+    pub channel: u64,
+    nexus: Nexus,
+    wake: Wake,
+    mailbox: Mutex<Vec<Message>>,
+    /// Tickets that other channels hold for this one.
+    tickets: AtomicU64,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Member {
+    /// Readable while there are messages, or a ticket came back.
+    pub fn wake(&self) -> &Wake {
+        &self.wake
+    }
+
+    /// Leaves a message.
+    pub fn tell(&self, message: Message) {
+        locked(&self.mailbox).push(message);
+        self.wake.wake();
+    }
+
+    /// Takes all messages.
+    pub fn messages(&self) -> Vec<Message> {
+        self.wake.clear();
+        mem::take(&mut locked(&self.mailbox))
+    }
+}
+
+/// All channels, by session.
+#[derive(Debug, Default)]
+pub struct Sessions {
+    members: Mutex<HashMap<Nexus, Vec<Arc<Member>>>>,
+    numbers: AtomicU64,
+}
+
+impl Sessions {
+    /// Enters a channel. With `multi_channel` the session's other channels
+    /// stay, else they are told to close.
+    ///
+    /// # Errors
+    /// What the system says of a new descriptor.
+    pub fn enter(
+        self: &Arc<Self>,
+        nexus: Nexus,
+        multi_channel: bool,
+    ) -> io::Result<(Membership, OtherChannels)> {
+        let wake = Wake::new()?;
+        let mut members = locked(&self.members);
+        let channels = members.entry(nexus).or_default();
+        let others = match (multi_channel, channels.is_empty()) {
+            (true, _) => OtherChannels::Maintained,
+            (false, true) => OtherChannels::None,
+            (false, false) => OtherChannels::Terminated,
+        };
+        let channel = self.numbers.fetch_add(1, Ordering::Relaxed) + 1;
+        let session = match channels.first() {
+            Some(other) if multi_channel => other.session,
+            _ => channel,
+        };
+        if !multi_channel {
+            for other in channels.drain(..) {
+                other.tell(Message::Close);
+            }
+        }
+        let member = Arc::new(Member {
+            session,
+            channel,
+            nexus,
+            wake,
+            mailbox: Mutex::default(),
+            tickets: AtomicU64::new(0),
+        });
+        channels.push(Arc::clone(&member));
+        let sessions = Arc::clone(self);
+        Ok((Membership { sessions, member }, others))
+    }
+
+    /// Number of channels.
+    pub fn channels(&self) -> usize {
+        locked(&self.members).values().map(Vec::len).sum()
+    }
+
+    /// Tells every channel to close.
+    pub fn close_all(&self) {
+        for member in locked(&self.members).values().flatten() {
+            member.tell(Message::Close);
+        }
+    }
+
+    /// Tells every channel of `initiator` to close. Returns how many there
+    /// are.
+    pub fn close_initiator(&self, initiator: PortId) -> usize {
+        let members = locked(&self.members);
+        let concerned = members
+            .iter()
+            .filter(|((of, _), _)| *of == initiator)
+            .flat_map(|(_, channels)| channels);
+        concerned
+            .inspect(|member| member.tell(Message::Close))
+            .count()
+    }
+}
+
+/// A channel's place in its session, until dropped.
+#[derive(Debug)]
+pub struct Membership {
+    sessions: Arc<Sessions>,
+    member: Arc<Member>,
+}
+
+impl Membership {
+    /// The channel as others see it.
+    pub fn member(&self) -> &Arc<Member> {
+        &self.member
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        let mut members = locked(&self.sessions.members);
+        if let Some(channels) = members.get_mut(&self.member.nexus) {
+            channels.retain(|other| !Arc::ptr_eq(other, &self.member));
+            if channels.is_empty() {
+                members.remove(&self.member.nexus);
+            }
+        }
+        drop(members);
+        // Tickets in there are given back.
+        drop(self.member.messages());
+    }
+}
+
+impl Peers for Arc<Membership> {
+    fn reset(&mut self, lun: Lun) {
+        let members = locked(&self.sessions.members);
+        let channels = members.get(&self.member.nexus);
+        for other in channels.into_iter().flatten() {
+            if !Arc::ptr_eq(other, &self.member) {
+                self.member.tickets.fetch_add(1, Ordering::AcqRel);
+                let ticket = Ticket(Some(Arc::clone(&self.member)));
+                other.tell(Message::Reset(lun, ticket));
+            }
+        }
+    }
+
+    fn resetting(&self) -> bool {
+        self.member.tickets.load(Ordering::Acquire) > 0
+    }
+}
