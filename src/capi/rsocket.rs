@@ -1,8 +1,7 @@
 //! The functions of `<rdma/rsocket.h>`: sockets over RDMA.
-//!
-//! Datagram sockets are not there yet: `rsocket` refuses to create them.
 
 use std::ffi::{c_int, c_long, c_void};
+use std::net::SocketAddr;
 use std::ptr::NonNull;
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use libc::{
     ssize_t, timeval,
 };
 
-use super::argument::{address, enter, place};
+use super::argument::{address, enter, optional_address, place};
 use super::convert::respond;
 use crate::error::{Error, Result};
 use crate::kernel::addr::SockAddr;
@@ -20,7 +19,7 @@ use crate::rsocket::epoll::Operation;
 use crate::rsocket::mapping::Range;
 use crate::rsocket::socket::Socket;
 use crate::rsocket::vectors::Cursor;
-use crate::rsocket::{epoll, option, poll, sockets};
+use crate::rsocket::{datagram, epoll, option, poll, sockets};
 
 fn operation(op: c_int) -> Result<Operation> {
     match op {
@@ -57,9 +56,26 @@ unsafe fn copy_bytes(bytes: &[u8], target: *mut u8, len: *mut socklen_t) {
     }
 }
 
+/// What a receive took.
+struct Taken {
+    /// What the call returns.
+    bytes: usize,
+    /// Who sent it, if there was anything.
+    source: Option<SockAddr>,
+    /// There was more than fitted.
+    truncated: bool,
+}
+
+impl Taken {
+    /// A cursor never counts more than fits.
+    fn count(&self) -> ssize_t {
+        self.bytes as ssize_t
+    }
+}
+
 /// # Safety
 /// `buf` may be written for `len` bytes.
-unsafe fn receive(socket: c_int, buf: *mut c_void, len: size_t, flags: c_int) -> Result<ssize_t> {
+unsafe fn receive(socket: c_int, buf: *mut c_void, len: size_t, flags: c_int) -> Result<Taken> {
     let vector = iovec {
         iov_base: buf,
         iov_len: len,
@@ -75,27 +91,55 @@ unsafe fn receive_vectors(
     iov: *const iovec,
     count: usize,
     flags: c_int,
-) -> Result<ssize_t> {
-    let stream = sockets::stream(socket)?;
+) -> Result<Taken> {
+    let socket = sockets::any(socket)?;
     // SAFETY: the caller vouches for the buffers.
     let mut target = unsafe { Cursor::new(vectors(iov, count)) };
-    // A cursor never counts more than fits.
-    stream
-        .receive(&mut target, flags)
-        .map(|bytes| bytes as ssize_t)
+    match &socket {
+        Socket::Stream(stream) => {
+            let bytes = stream.receive(&mut target, flags)?;
+            let source = (bytes > 0).then(|| stream.peer_address().ok()).flatten();
+            Ok(Taken {
+                bytes,
+                source,
+                truncated: false,
+            })
+        }
+        Socket::Datagram(datagram) => {
+            let received = datagram.receive(&mut target, flags)?;
+            let whole = flags & libc::MSG_TRUNC != 0;
+            Ok(Taken {
+                bytes: if whole {
+                    received.length
+                } else {
+                    received.copied
+                },
+                source: Some(datagram.native(received.source).into()),
+                truncated: received.copied < received.length,
+            })
+        }
+    }
 }
 
 /// # Safety
 /// `buf` may be read for `len` bytes.
-unsafe fn send(socket: c_int, buf: *const c_void, len: size_t, flags: c_int) -> Result<ssize_t> {
+unsafe fn send(
+    socket: c_int,
+    buf: *const c_void,
+    len: size_t,
+    flags: c_int,
+    dest: Option<SockAddr>,
+) -> Result<ssize_t> {
     let vector = iovec {
         iov_base: buf.cast_mut(),
         iov_len: len,
     };
     // SAFETY: the caller vouches for the buffer.
-    unsafe { send_vectors(socket, &vector, 1, flags) }
+    unsafe { send_vectors(socket, &vector, 1, flags, dest) }
 }
 
+/// Sends to `dest`, which on a stream is ignored.
+///
 /// # Safety
 /// `iov` points to `count` buffers that may be read.
 unsafe fn send_vectors(
@@ -103,14 +147,37 @@ unsafe fn send_vectors(
     iov: *const iovec,
     count: usize,
     flags: c_int,
+    dest: Option<SockAddr>,
 ) -> Result<ssize_t> {
-    let stream = sockets::stream(socket)?;
+    let socket = sockets::any(socket)?;
     // SAFETY: the caller vouches for the buffers.
     let mut source = unsafe { Cursor::new(vectors(iov, count)) };
+    let sent = match &socket {
+        Socket::Stream(stream) => stream.send(&mut source, flags),
+        Socket::Datagram(datagram) => {
+            let dest = dest.as_ref().map(datagram_address).transpose()?;
+            datagram.send(&mut source, dest, flags)
+        }
+    };
     // A cursor never counts more than fits.
-    stream
-        .send(&mut source, flags)
-        .map(|bytes| bytes as ssize_t)
+    sent.map(|bytes| bytes as ssize_t)
+}
+
+/// An address that datagrams can be sent to.
+fn datagram_address(addr: &SockAddr) -> Result<SocketAddr> {
+    addr.to_socket_addr().ok_or(Error::new(
+        libc::EAFNOSUPPORT,
+        "use an InfiniBand address for datagrams",
+    ))
+}
+
+/// Whether an address is of the family `AF_UNSPEC`.
+///
+/// # Safety
+/// `addr` is null or readable for a family.
+unsafe fn is_unspecified(addr: *const sockaddr) -> bool {
+    // SAFETY: not null; the caller vouches for the rest.
+    !addr.is_null() && unsafe { addr.cast::<u16>().read_unaligned() } == libc::AF_UNSPEC as u16
 }
 
 /// # Safety
@@ -220,10 +287,13 @@ pub unsafe extern "C" fn rsocket(domain: c_int, r#type: c_int, protocol: c_int) 
 )]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rbind(socket: c_int, addr: *const sockaddr, addrlen: socklen_t) -> c_int {
-    let result = sockets::stream(socket).and_then(|stream| {
+    let result = sockets::any(socket).and_then(|socket| {
         // SAFETY: the caller vouches for the address.
         let addr = unsafe { address(addr) }?;
-        stream.bind(&addr)
+        match socket {
+            Socket::Stream(stream) => stream.bind(&addr),
+            Socket::Datagram(datagram) => datagram.bind(datagram_address(&addr)?),
+        }
     });
     respond("rbind", result)
 }
@@ -298,10 +368,19 @@ pub unsafe extern "C" fn rconnect(
     addr: *const sockaddr,
     addrlen: socklen_t,
 ) -> c_int {
-    let result = sockets::stream(socket).and_then(|stream| {
+    let result = sockets::any(socket).and_then(|socket| {
         // SAFETY: the caller vouches for the address.
+        let nobody = unsafe { is_unspecified(addr) };
+        match &socket {
+            Socket::Datagram(datagram) if nobody => return datagram.disconnect(),
+            _ => {}
+        }
+        // SAFETY: as above.
         let addr = unsafe { address(addr) }?;
-        stream.connect(&addr)
+        match socket {
+            Socket::Stream(stream) => stream.connect(&addr),
+            Socket::Datagram(datagram) => datagram.connect(datagram_address(&addr)?),
+        }
     });
     respond("rconnect", result)
 }
@@ -315,14 +394,18 @@ pub unsafe extern "C" fn rconnect(
 /// It takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rshutdown(socket: c_int, how: c_int) -> c_int {
-    let result = sockets::stream(socket).and_then(|stream| {
+    let result = sockets::any(socket).and_then(|socket| {
         let directions = match how {
             libc::SHUT_RD => Directions::Read,
             libc::SHUT_WR => Directions::Write,
             libc::SHUT_RDWR => Directions::Both,
             _ => return Err(Error::invalid("shut down an unknown direction")),
         };
-        stream.shutdown(directions);
+        match socket {
+            Socket::Stream(stream) => stream.shutdown(directions),
+            // There is nobody to tell.
+            Socket::Datagram(_) => {}
+        }
         Ok(())
     });
     respond("rshutdown", result)
@@ -362,7 +445,7 @@ pub unsafe extern "C" fn rrecv(
 ) -> ssize_t {
     // SAFETY: the caller vouches for the buffer.
     let result = unsafe { receive(socket, buf, len, flags) };
-    respond("rrecv", result)
+    respond("rrecv", result.map(|taken| taken.count()))
 }
 
 /// Receives data and the sender's address, as `rrecv` does. `src_addr` and
@@ -382,15 +465,17 @@ pub unsafe extern "C" fn rrecvfrom(
 ) -> ssize_t {
     // SAFETY: the caller vouches for the buffer.
     let result = unsafe { receive(socket, buf, len, flags) };
-    if matches!(result, Ok(1..))
+    if let Ok(Taken {
+        source: Some(source),
+        ..
+    }) = &result
         && !src_addr.is_null()
         && !addrlen.is_null()
-        && let Ok(peer) = sockets::stream(socket).and_then(|stream| stream.peer_address())
     {
         // SAFETY: not null; the caller vouches for the rest.
-        unsafe { copy_address(&peer, src_addr, addrlen) };
+        unsafe { copy_address(source, src_addr, addrlen) };
     }
-    respond("rrecvfrom", result)
+    respond("rrecvfrom", result.map(|taken| taken.count()))
 }
 
 /// Receives data into several buffers, as `rrecv` does. There is no control data
@@ -407,11 +492,18 @@ pub unsafe extern "C" fn rrecvmsg(socket: c_int, msg: *mut msghdr, flags: c_int)
         // SAFETY: not null; the caller vouches for the rest.
         let msg = unsafe { msg.as_mut() };
         // SAFETY: the caller vouches for the buffers.
-        let received = unsafe { receive_vectors(socket, msg.msg_iov, msg.msg_iovlen, flags) }?;
-        msg.msg_namelen = 0;
+        let taken = unsafe { receive_vectors(socket, msg.msg_iov, msg.msg_iovlen, flags) }?;
+        let source = taken.source.filter(|_| sockets::stream(socket).is_err());
+        match source {
+            Some(source) if !msg.msg_name.is_null() => {
+                // SAFETY: not null; the caller vouches for the rest.
+                unsafe { copy_address(&source, msg.msg_name.cast(), &mut msg.msg_namelen) };
+            }
+            _ => msg.msg_namelen = 0,
+        }
         msg.msg_controllen = 0;
-        msg.msg_flags = 0;
-        Ok(received)
+        msg.msg_flags = if taken.truncated { libc::MSG_TRUNC } else { 0 };
+        Ok(taken.count())
     });
     respond("rrecvmsg", result)
 }
@@ -435,7 +527,7 @@ pub unsafe extern "C" fn rsend(
     flags: c_int,
 ) -> ssize_t {
     // SAFETY: the caller vouches for the buffer.
-    respond("rsend", unsafe { send(socket, buf, len, flags) })
+    respond("rsend", unsafe { send(socket, buf, len, flags, None) })
 }
 
 /// Sends data, as `rsend` does. A stream has one destination only: `EISCONN` if
@@ -452,15 +544,19 @@ pub unsafe extern "C" fn rsendto(
     dest_addr: *const sockaddr,
     addrlen: socklen_t,
 ) -> ssize_t {
-    let result = if dest_addr.is_null() && addrlen == 0 {
+    let result = sockets::any(socket).and_then(|found| {
+        let given = !dest_addr.is_null() || addrlen != 0;
+        let dest = match found {
+            Socket::Stream(_) if given => {
+                return Err(Error::new(libc::EISCONN, "send to an address on a stream"));
+            }
+            Socket::Stream(_) => None,
+            // SAFETY: the caller vouches for the address.
+            Socket::Datagram(_) => unsafe { optional_address(dest_addr) }?,
+        };
         // SAFETY: the caller vouches for the buffer.
-        unsafe { send(socket, buf, len, flags) }
-    } else {
-        sockets::stream(socket).and(Err(Error::new(
-            libc::EISCONN,
-            "send to an address on a stream",
-        )))
-    };
+        unsafe { send(socket, buf, len, flags, dest) }
+    });
     respond("rsendto", result)
 }
 
@@ -477,8 +573,13 @@ pub unsafe extern "C" fn rsendmsg(socket: c_int, msg: *const msghdr, flags: c_in
         if !msg.msg_control.is_null() && msg.msg_controllen > 0 {
             return Err(Error::new(libc::ENOTSUP, "send control data"));
         }
+        let dest = match sockets::any(socket)? {
+            Socket::Stream(_) => None,
+            // SAFETY: the caller vouches for the address.
+            Socket::Datagram(_) => unsafe { optional_address(msg.msg_name.cast()) }?,
+        };
         // SAFETY: the caller vouches for the buffers.
-        unsafe { send_vectors(socket, msg.msg_iov, msg.msg_iovlen, flags) }
+        unsafe { send_vectors(socket, msg.msg_iov, msg.msg_iovlen, flags, dest) }
     });
     respond("rsendmsg", result)
 }
@@ -490,7 +591,8 @@ pub unsafe extern "C" fn rsendmsg(socket: c_int, msg: *const msghdr, flags: c_in
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rread(socket: c_int, buf: *mut c_void, count: size_t) -> ssize_t {
     // SAFETY: the caller vouches for the buffer.
-    respond("rread", unsafe { receive(socket, buf, count, 0) })
+    let result = unsafe { receive(socket, buf, count, 0) };
+    respond("rread", result.map(|taken| taken.count()))
 }
 
 /// Reads data into several buffers, as `rrecv` without flags does; `EINVAL` for a
@@ -504,7 +606,7 @@ pub unsafe extern "C" fn rreadv(socket: c_int, iov: *const iovec, iovcnt: c_int)
         // SAFETY: the caller vouches for the buffers.
         unsafe { receive_vectors(socket, iov, count, 0) }
     });
-    respond("rreadv", result)
+    respond("rreadv", result.map(|taken| taken.count()))
 }
 
 /// Writes data, as `rsend` without flags does.
@@ -514,7 +616,7 @@ pub unsafe extern "C" fn rreadv(socket: c_int, iov: *const iovec, iovcnt: c_int)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rwrite(socket: c_int, buf: *const c_void, count: size_t) -> ssize_t {
     // SAFETY: the caller vouches for the buffer.
-    respond("rwrite", unsafe { send(socket, buf, count, 0) })
+    respond("rwrite", unsafe { send(socket, buf, count, 0, None) })
 }
 
 /// Writes data from several buffers, as `rsend` without flags does; `EINVAL` for
@@ -526,7 +628,7 @@ pub unsafe extern "C" fn rwrite(socket: c_int, buf: *const c_void, count: size_t
 pub unsafe extern "C" fn rwritev(socket: c_int, iov: *const iovec, iovcnt: c_int) -> ssize_t {
     let result = count_of(iovcnt).and_then(|count| {
         // SAFETY: the caller vouches for the buffers.
-        unsafe { send_vectors(socket, iov, count, 0) }
+        unsafe { send_vectors(socket, iov, count, 0, None) }
     });
     respond("rwritev", result)
 }
@@ -587,8 +689,8 @@ pub unsafe extern "C" fn rgetpeername(
     addr: *mut sockaddr,
     addrlen: *mut socklen_t,
 ) -> c_int {
-    let result = sockets::stream(socket).and_then(|stream| {
-        let found = stream.peer_address()?;
+    let result = sockets::any(socket).and_then(|socket| {
+        let found = sockets::peer_address(&socket)?;
         place(addr, "get an address")?;
         place(addrlen, "get an address")?;
         // SAFETY: not null; the caller vouches for the rest.
@@ -611,8 +713,8 @@ pub unsafe extern "C" fn rgetsockname(
     addr: *mut sockaddr,
     addrlen: *mut socklen_t,
 ) -> c_int {
-    let result = sockets::stream(socket).and_then(|stream| {
-        let found = sockets::local_address(&stream);
+    let result = sockets::any(socket).and_then(|socket| {
+        let found = sockets::local_address(&socket)?;
         place(addr, "get an address")?;
         place(addrlen, "get an address")?;
         // SAFETY: not null; the caller vouches for the rest.
@@ -638,13 +740,16 @@ pub unsafe extern "C" fn rsetsockopt(
     optval: *const c_void,
     optlen: socklen_t,
 ) -> c_int {
-    let result = sockets::stream(socket).and_then(|stream| {
+    let result = sockets::any(socket).and_then(|socket| {
         if optval.is_null() {
             return Err(Error::new(libc::EFAULT, "set an option"));
         }
         // SAFETY: not null; the caller vouches for the length.
         let value = unsafe { std::slice::from_raw_parts(optval.cast(), optlen as usize) };
-        option::set(&stream, level, optname, value)
+        match socket {
+            Socket::Stream(stream) => option::set(&stream, level, optname, value),
+            Socket::Datagram(datagram) => datagram::option::set(&datagram, level, optname, value),
+        }
     });
     respond("rsetsockopt", result)
 }
@@ -664,11 +769,14 @@ pub unsafe extern "C" fn rgetsockopt(
     optval: *mut c_void,
     optlen: *mut socklen_t,
 ) -> c_int {
-    let result = sockets::stream(socket).and_then(|stream| {
+    let result = sockets::any(socket).and_then(|socket| {
         if optval.is_null() || optlen.is_null() {
             return Err(Error::new(libc::EFAULT, "get an option"));
         }
-        let value = option::get(&stream, level, optname)?;
+        let value = match socket {
+            Socket::Stream(stream) => option::get(&stream, level, optname),
+            Socket::Datagram(datagram) => datagram::option::get(&datagram, level, optname),
+        }?;
         // SAFETY: not null; the caller vouches for the rest.
         unsafe { copy_bytes(&value, optval.cast(), optlen) };
         Ok(())

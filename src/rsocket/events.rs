@@ -3,12 +3,16 @@
 //!
 //! What an event means is decided by the socket that it is about.
 
+use std::ops::Deref;
 use std::os::fd::RawFd;
+use std::sync::Arc;
 
 use crate::abi::*;
 use crate::cm::connect::Param;
+use crate::cm::id::Id;
 use crate::cm::{channel, event};
 use crate::error::{Error, Result};
+use crate::verbs::bindings::IBV_QPT_UD;
 
 /// An event channel that is closed when dropped.
 #[derive(Debug)]
@@ -113,6 +117,42 @@ impl Report {
             (RDMA_CM_EVENT_REJECTED, _) => libc::ECONNREFUSED,
             (_, status) if status < 0 => status.saturating_neg(),
             _ => libc::ETIMEDOUT,
+        }
+    }
+}
+
+/// An identifier that is destroyed when dropped.
+#[derive(Debug)]
+pub struct OwnedId(Arc<Id>);
+
+impl OwnedId {
+    /// A datagram identifier that reports its events on `channel`.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    ///
+    /// # Safety
+    /// The channel outlives the identifier.
+    pub unsafe fn datagram(channel: &Channel) -> Result<Self> {
+        let context = std::ptr::null_mut();
+        // SAFETY: the caller vouches for the channel.
+        let id = unsafe { Id::create(channel.0, context, RDMA_PS_UDP, IBV_QPT_UD) }?;
+        Ok(Self(id))
+    }
+}
+
+impl Deref for OwnedId {
+    type Target = Arc<Id>;
+
+    fn deref(&self) -> &Arc<Id> {
+        &self.0
+    }
+}
+
+impl Drop for OwnedId {
+    fn drop(&mut self) {
+        if let Err(error) = Arc::clone(&self.0).destroy() {
+            log::error!("{}: {error}", self.0);
         }
     }
 }

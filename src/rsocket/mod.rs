@@ -5,6 +5,7 @@
 //! | [`sockets`], [`table`] | which descriptors are sockets |
 //! | [`socket`] | a socket of any kind |
 //! | [`stream`] | stream sockets: their life from creation to close, waiting |
+//! | [`datagram`] | datagram sockets |
 //! | [`connection`] | an established stream: data and control messages |
 //! | [`endpoint`], [`completion`] | queue pair, completion queue and memory of a connection |
 //! | [`events`] | events of the connection manager |
@@ -22,6 +23,7 @@
 
 pub mod completion;
 pub mod connection;
+pub mod datagram;
 pub mod endpoint;
 pub mod epoll;
 pub mod events;

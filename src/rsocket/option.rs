@@ -70,7 +70,8 @@ impl Options {
     }
 }
 
-const UNKNOWN: Error = Error::new(libc::ENOTSUP, "use an unknown option");
+/// No socket has the option.
+pub const UNKNOWN: Error = Error::new(libc::ENOTSUP, "use an unknown option");
 
 /// Sets an option. Blocks no longer than the kernel's commands do.
 ///
@@ -257,11 +258,16 @@ fn set_id(id: &Id, name: c_int, value: &[u8]) -> Result<()> {
     id_option::set(id, RDMA_OPTION_ID, name, value.as_ptr().cast(), value.len())
 }
 
-fn clip(value: u32) -> c_int {
+/// A size as the program's `int`.
+pub fn clip(value: u32) -> c_int {
     c_int::try_from(value).unwrap_or(c_int::MAX)
 }
 
-fn integer(value: &[u8]) -> Result<c_int> {
+/// An `int` of the program's, of which more bytes are ignored.
+///
+/// # Errors
+/// `EINVAL` for fewer bytes.
+pub fn integer(value: &[u8]) -> Result<c_int> {
     value
         .first_chunk()
         .map(|bytes| c_int::from_ne_bytes(*bytes))
@@ -269,7 +275,10 @@ fn integer(value: &[u8]) -> Result<c_int> {
 }
 
 /// A duration from a `struct timeval`.
-fn duration(value: &[u8]) -> Result<Duration> {
+///
+/// # Errors
+/// `EINVAL` for too few bytes, `EDOM` for an invalid part of a second.
+pub fn duration(value: &[u8]) -> Result<Duration> {
     const STEP: &str = "set a time limit";
     let field = |offset: usize| {
         value
@@ -287,7 +296,8 @@ fn duration(value: &[u8]) -> Result<Duration> {
     Ok(Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros.into())))
 }
 
-fn timeval(duration: Duration) -> Vec<u8> {
+/// A `struct timeval`.
+pub fn timeval(duration: Duration) -> Vec<u8> {
     let seconds = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
     let micros = i64::from(duration.subsec_micros());
     [seconds.to_ne_bytes(), micros.to_ne_bytes()].concat()

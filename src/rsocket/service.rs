@@ -14,7 +14,7 @@ use once_cell::sync::OnceCell;
 use crate::error::{Error, Result};
 use crate::lock::locked;
 
-use super::stream::Stream;
+use super::socket::Socket;
 use super::wait::Wake;
 
 static SERVICE: OnceCell<Service> = OnceCell::new();
@@ -37,7 +37,7 @@ struct Service {
     epoll: RawFd,
     wake: Wake,
     watched: Mutex<HashMap<RawFd, Weak<dyn Watched>>>,
-    lingering: Mutex<Vec<(Arc<Stream>, Instant)>>,
+    lingering: Mutex<Vec<(Socket, Instant)>>,
 }
 
 fn service() -> Result<&'static Service> {
@@ -103,17 +103,18 @@ pub fn forget<T: ?Sized>(fd: RawFd, object: *const T) {
     }
 }
 
-/// Keeps a closed socket until its connection has ended or `deadline`.
-pub fn linger(stream: Arc<Stream>, deadline: Instant) {
+/// Keeps a closed socket until it has ended or `deadline`.
+pub fn linger(socket: Socket, deadline: Instant) {
     let Ok(service) = service() else {
         return;
     };
-    let Some(fd) = stream.notification_fd() else {
+    let Some(notifier) = socket.notifier() else {
         return;
     };
+    let fd = notifier.notification_fd();
     let tag = u64::from(fd.cast_unsigned()) | COMPLETIONS;
-    if service.add(fd, tag).is_ok() {
-        locked(&service.lingering).push((stream, deadline));
+    if service.add(fd, tag).is_ok() && notifier.arm().is_ok() {
+        locked(&service.lingering).push((socket, deadline));
         service.wake.signal();
     }
 }
@@ -194,8 +195,13 @@ impl Service {
             }
             let now = Instant::now();
             let mut place = 0;
-            while let Some((stream, deadline)) = lingering.get(place) {
-                if stream.has_ended() || *deadline <= now {
+            while let Some((socket, deadline)) = lingering.get(place) {
+                if let Some(notifier) = socket.notifier() {
+                    notifier.take_notification();
+                    // Without notifications, the deadline ends it.
+                    let _ = notifier.arm();
+                }
+                if socket.has_ended() || *deadline <= now {
                     ended.push(lingering.swap_remove(place));
                 } else {
                     place += 1;
@@ -203,9 +209,9 @@ impl Service {
             }
         }
         // Freeing a socket enters the kernel, so it happens without the lock.
-        for (stream, _) in &ended {
-            if let Some(fd) = stream.notification_fd() {
-                self.remove(fd);
+        for (socket, _) in &ended {
+            if let Some(notifier) = socket.notifier() {
+                self.remove(notifier.notification_fd());
             }
         }
     }

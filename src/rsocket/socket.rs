@@ -3,6 +3,7 @@
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
+use super::datagram::Datagram;
 use super::stream::Stream;
 use super::wait::{Notifier, Waiters};
 
@@ -11,6 +12,8 @@ use super::wait::{Notifier, Waiters};
 pub enum Socket {
     /// A stream.
     Stream(Arc<Stream>),
+    /// Datagrams.
+    Datagram(Arc<Datagram>),
 }
 
 impl Socket {
@@ -18,6 +21,7 @@ impl Socket {
     pub fn descriptor(&self) -> RawFd {
         match self {
             Self::Stream(stream) => stream.descriptor(),
+            Self::Datagram(datagram) => datagram.descriptor(),
         }
     }
 
@@ -25,6 +29,7 @@ impl Socket {
     pub fn is_closed(&self) -> bool {
         match self {
             Self::Stream(stream) => stream.is_closed(),
+            Self::Datagram(datagram) => datagram.is_closed(),
         }
     }
 
@@ -32,6 +37,7 @@ impl Socket {
     pub fn waiters(&self) -> &Waiters {
         match self {
             Self::Stream(stream) => stream.waiters(),
+            Self::Datagram(datagram) => datagram.waiters(),
         }
     }
 
@@ -41,6 +47,7 @@ impl Socket {
             Self::Stream(stream) => stream
                 .established()
                 .map(|connection| connection as &dyn Notifier),
+            Self::Datagram(datagram) => Some(&**datagram),
         }
     }
 
@@ -49,6 +56,7 @@ impl Socket {
     pub fn poll(&self, interest: i16) -> i16 {
         match self {
             Self::Stream(stream) => stream.poll(interest),
+            Self::Datagram(datagram) => datagram.poll(interest),
         }
     }
 
@@ -56,6 +64,7 @@ impl Socket {
     pub fn is_nonblocking(&self) -> bool {
         match self {
             Self::Stream(stream) => stream.is_nonblocking(),
+            Self::Datagram(datagram) => datagram.is_nonblocking(),
         }
     }
 
@@ -63,6 +72,15 @@ impl Socket {
     pub fn set_nonblocking(&self, nonblocking: bool) {
         match self {
             Self::Stream(stream) => stream.set_nonblocking(nonblocking),
+            Self::Datagram(datagram) => datagram.set_nonblocking(nonblocking),
+        }
+    }
+
+    /// Whether nothing of what it sent is left.
+    pub fn has_ended(&self) -> bool {
+        match self {
+            Self::Stream(stream) => stream.has_ended(),
+            Self::Datagram(datagram) => datagram.has_ended(),
         }
     }
 
@@ -70,6 +88,7 @@ impl Socket {
     pub fn close(self) {
         match self {
             Self::Stream(stream) => stream.close(),
+            Self::Datagram(datagram) => datagram.close(),
         }
     }
 }

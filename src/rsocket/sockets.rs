@@ -9,6 +9,7 @@ use crate::abi::AF_IB;
 use crate::error::{Error, Result};
 use crate::kernel::addr::SockAddr;
 
+use super::datagram::Datagram;
 use super::epoll;
 use super::socket::Socket;
 use super::stream::Stream;
@@ -29,10 +30,14 @@ pub fn any(fd: c_int) -> Result<Socket> {
 /// The stream socket of a descriptor.
 ///
 /// # Errors
-/// `EBADF` if it is none.
+/// `EBADF` if it is no socket, `EOPNOTSUPP` if it is one of datagrams.
 pub fn stream(fd: c_int) -> Result<Arc<Stream>> {
     match any(fd)? {
         Socket::Stream(stream) => Ok(stream),
+        Socket::Datagram(_) => Err(Error::new(
+            libc::EOPNOTSUPP,
+            "use a datagram socket as a stream",
+        )),
     }
 }
 
@@ -54,17 +59,21 @@ pub fn register(socket: Socket) -> Result<c_int> {
 /// Creates a socket and returns its descriptor.
 ///
 /// # Errors
-/// `ENOTSUP` for an unknown combination, `ENODEV` without an RDMA device.
+/// `ENOTSUP` for an unknown combination; for streams `ENODEV` without an RDMA
+/// device.
 pub fn create(domain: c_int, kind: c_int, protocol: c_int) -> Result<c_int> {
+    const UNKNOWN: Error = Error::new(libc::ENOTSUP, "create a socket of that kind");
     let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-    let known_domain = matches!(domain, libc::AF_INET | libc::AF_INET6 | AF_IB);
-    let known_protocol = matches!(protocol, 0 | libc::IPPROTO_TCP);
-    if !known_domain || !known_protocol || kind & !flags != libc::SOCK_STREAM {
-        return Err(Error::new(libc::ENOTSUP, "create a socket of that kind"));
+    if !matches!(domain, libc::AF_INET | libc::AF_INET6 | AF_IB) {
+        return Err(UNKNOWN);
     }
-    let stream = Stream::new(domain)?;
-    stream.set_nonblocking(kind & libc::SOCK_NONBLOCK != 0);
-    let fd = register(Socket::Stream(stream))?;
+    let socket = match (kind & !flags, protocol) {
+        (libc::SOCK_STREAM, 0 | libc::IPPROTO_TCP) => Socket::Stream(Stream::new(domain)?),
+        (libc::SOCK_DGRAM, 0 | libc::IPPROTO_UDP) => Socket::Datagram(Datagram::new(domain)?),
+        _ => return Err(UNKNOWN),
+    };
+    socket.set_nonblocking(kind & libc::SOCK_NONBLOCK != 0);
+    let fd = register(socket)?;
     set_close_on_exec(fd, kind & libc::SOCK_CLOEXEC != 0)?;
     Ok(fd)
 }
@@ -121,12 +130,30 @@ fn set_close_on_exec(fd: c_int, close: bool) -> Result<()> {
 }
 
 /// The local address of a socket; unbound, the wildcard of its family.
-pub fn local_address(stream: &Stream) -> SockAddr {
-    stream
-        .local_address()
-        .unwrap_or_else(|| match stream.domain() {
-            libc::AF_INET => SockAddr::v4(Ipv4Addr::UNSPECIFIED, 0),
-            AF_IB => SockAddr::ib(0, 0, [0; 16], 0, 0),
-            _ => SockAddr::v6(Ipv6Addr::UNSPECIFIED, 0, 0),
-        })
+///
+/// # Errors
+/// What the kernel says.
+pub fn local_address(socket: &Socket) -> Result<SockAddr> {
+    match socket {
+        Socket::Datagram(datagram) => datagram.local_address().map(SockAddr::from),
+        Socket::Stream(stream) => {
+            let unbound = || match stream.domain() {
+                libc::AF_INET => SockAddr::v4(Ipv4Addr::UNSPECIFIED, 0),
+                AF_IB => SockAddr::ib(0, 0, [0; 16], 0, 0),
+                _ => SockAddr::v6(Ipv6Addr::UNSPECIFIED, 0, 0),
+            };
+            Ok(stream.local_address().unwrap_or_else(unbound))
+        }
+    }
+}
+
+/// The peer's address.
+///
+/// # Errors
+/// `ENOTCONN` for an unconnected socket.
+pub fn peer_address(socket: &Socket) -> Result<SockAddr> {
+    match socket {
+        Socket::Stream(stream) => stream.peer_address(),
+        Socket::Datagram(datagram) => datagram.peer_address().map(SockAddr::from),
+    }
 }

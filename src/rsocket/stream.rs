@@ -27,6 +27,7 @@ use super::events::{Channel, Report};
 use super::option::Options;
 use super::service;
 use super::settings::Defaults;
+use super::socket::Socket;
 use super::vectors::Cursor;
 use super::wait::{self, Notifier, Waiters, Wake, readable, sleep};
 use super::wire::{ConnData, IB_HEADER_LEN};
@@ -127,7 +128,8 @@ impl Timeout {
         Duration::from_nanos(self.0.load(Ordering::Relaxed))
     }
 
-    fn deadline(&self) -> Option<Instant> {
+    /// When a wait that begins now ends; `None` for no limit.
+    pub fn deadline(&self) -> Option<Instant> {
         let limit = self.get();
         if limit.is_zero() {
             return None;
@@ -843,7 +845,7 @@ impl Stream {
         };
         if !over && linger.is_none() {
             let deadline = Instant::now().checked_add(BACKGROUND_PATIENCE);
-            service::linger(Arc::clone(&self), deadline.unwrap_or_else(Instant::now));
+            service::linger(Socket::Stream(self), deadline.unwrap_or_else(Instant::now));
         }
     }
 

@@ -1,0 +1,384 @@
+//! The changing part of a datagram socket: its queue pairs, what it knows of
+//! its peers, and what has arrived. All of it is behind the socket's one lock;
+//! nothing here sleeps.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::abi::{
+    RDMA_CM_EVENT_ADDR_ERROR, RDMA_CM_EVENT_ADDR_RESOLVED, RDMA_CM_EVENT_ROUTE_ERROR,
+    RDMA_CM_EVENT_ROUTE_RESOLVED,
+};
+use crate::cm::address;
+use crate::error::{Error, Result};
+use crate::kernel::addr::SockAddr;
+
+use super::super::events::{Channel, OwnedId, Report};
+use super::super::settings::Settings;
+use super::super::vectors::Cursor;
+use super::endpoint::{Arrival, Endpoint};
+use super::path::Handle;
+
+/// Limit of each step of resolution.
+const RESOLVE_MS: i32 = 2000;
+/// Peers known at once. More are forgotten again, which costs them a detour
+/// by the side channel.
+const MOST_PEERS: usize = 4096;
+/// Routes resolved at once.
+const MOST_RESOLUTIONS: usize = 64;
+/// A peer that was not heard of for so long is sent a datagram by the side
+/// channel, which it answers: its queue pair may be another one by now.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// What is known of a peer.
+#[derive(Debug)]
+struct Peer {
+    /// The endpoint that sends to it.
+    endpoint: usize,
+    direct: Option<Direct>,
+    heard: Instant,
+}
+
+/// How to reach a peer's queue pair.
+#[derive(Clone, Debug)]
+struct Direct {
+    handle: Arc<Handle>,
+    qpn: u32,
+}
+
+/// The search for the way to a peer's queue pair. Freeing it enters the
+/// kernel, which is better done without the socket's lock.
+#[derive(Debug)]
+pub struct Resolution {
+    id: OwnedId,
+    peer: SocketAddr,
+    qpn: u32,
+}
+
+/// A datagram that has arrived.
+#[derive(Debug)]
+struct Message {
+    source: SocketAddr,
+    body: Body,
+}
+
+#[derive(Debug)]
+enum Body {
+    /// In the memory of an endpoint.
+    Slot(usize, Arrival),
+    /// From the side channel.
+    Owned(Vec<u8>),
+}
+
+/// How a datagram is to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// It was sent to the peer's queue pair.
+    Direct,
+    /// By the side channel, from this address and queue pair.
+    Side(SocketAddr, u32),
+}
+
+/// What a receive took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// Who sent it.
+    pub source: SocketAddr,
+    /// Bytes of the datagram, which may be more than there was room for.
+    pub length: usize,
+    /// Bytes copied.
+    pub copied: usize,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Core {
+    endpoints: Vec<Endpoint>,
+    peers: HashMap<SocketAddr, Peer>,
+    resolutions: Vec<Resolution>,
+    inbox: VecDeque<Message>,
+    /// Datagrams from the side channel in the inbox.
+    owned: usize,
+    /// The only peer, if the socket is connected.
+    only: Option<SocketAddr>,
+}
+
+impl Core {
+    /// Whether sizes are settled.
+    pub fn has_endpoints(&self) -> bool {
+        !self.endpoints.is_empty()
+    }
+
+    /// Bytes that are sent inline, once that is known.
+    pub fn inline(&self) -> Option<usize> {
+        self.endpoints.first().map(Endpoint::inline)
+    }
+
+    /// The only peer, if the socket is connected.
+    pub fn only(&self) -> Option<SocketAddr> {
+        self.only
+    }
+
+    /// Takes datagrams from `peer` only, or from all.
+    pub fn set_only(&mut self, peer: Option<SocketAddr>) {
+        self.only = peer;
+    }
+
+    /// The place of the endpoint of the local address `source`, if there is
+    /// one.
+    pub fn find(&self, source: SocketAddr) -> Option<usize> {
+        self.endpoints
+            .iter()
+            .position(|endpoint| endpoint.source() == source)
+    }
+
+    /// Adds an endpoint and returns its place.
+    pub fn add(&mut self, endpoint: Endpoint) -> usize {
+        self.endpoints.push(endpoint);
+        self.endpoints.len().saturating_sub(1)
+    }
+
+    /// The endpoint at a place.
+    pub fn endpoint(&self, place: usize) -> Option<&Endpoint> {
+        self.endpoints.get(place)
+    }
+
+    /// The endpoint that sends to `peer`, if that was decided before.
+    pub fn endpoint_for(&self, peer: SocketAddr) -> Option<usize> {
+        self.peers.get(&peer).map(|peer| peer.endpoint)
+    }
+
+    /// Remembers that the endpoint at `place` sends to `peer`.
+    pub fn introduce(&mut self, peer: SocketAddr, place: usize) {
+        if self.peers.len() >= MOST_PEERS
+            && !self.peers.contains_key(&peer)
+            && let Some(other) = self.peers.keys().next().copied()
+        {
+            self.peers.remove(&other);
+        }
+        self.peers.entry(peer).or_insert(Peer {
+            endpoint: place,
+            direct: None,
+            heard: Instant::now(),
+        });
+    }
+
+    /// Sends all of `data` to `peer`, which was introduced, or says how it is
+    /// to be sent.
+    ///
+    /// # Errors
+    /// `EAGAIN` if the send queue is full, else what libibverbs says.
+    pub fn send(&mut self, peer: SocketAddr, data: &mut Cursor<'_>) -> Result<Way> {
+        const STRANGER: Error = Error::new(libc::EHOSTUNREACH, "send to an unknown peer");
+        let known = self.peers.get_mut(&peer).ok_or(STRANGER)?;
+        let endpoint = self.endpoints.get_mut(known.endpoint).ok_or(STRANGER)?;
+        let side = Way::Side(endpoint.source(), endpoint.qpn());
+        let Some(direct) = &known.direct else {
+            return Ok(side);
+        };
+        if !endpoint.fits(data.remaining()) {
+            return Ok(side);
+        }
+        if known.heard.elapsed() > SILENCE {
+            known.heard = Instant::now();
+            return Ok(side);
+        }
+        endpoint.send(&direct.handle, direct.qpn, data)?;
+        Ok(Way::Direct)
+    }
+
+    /// Takes note that `peer`, which was introduced, has the queue pair
+    /// `qpn`, and begins to look for the way to it unless that is known. A way
+    /// that cannot be found leaves the peer to the side channel.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    ///
+    /// # Safety
+    /// The channel outlives the core.
+    pub unsafe fn heard(&mut self, channel: &Channel, peer: SocketAddr, qpn: u32) -> Result<()> {
+        let Some(known) = self.peers.get_mut(&peer) else {
+            return Ok(());
+        };
+        known.heard = Instant::now();
+        let is_known = |direct: &Direct| direct.qpn == qpn;
+        let sought = |other: &Resolution| other.peer == peer && other.qpn == qpn;
+        if qpn == 0
+            || known.direct.as_ref().is_some_and(is_known)
+            || self.resolutions.iter().any(sought)
+            || self.resolutions.len() >= MOST_RESOLUTIONS
+        {
+            return Ok(());
+        }
+        known.direct = None;
+        let Some(endpoint) = self.endpoints.get(known.endpoint) else {
+            return Ok(());
+        };
+        let mut source = endpoint.source();
+        source.set_port(0);
+        // SAFETY: the caller vouches for the channel.
+        let id = unsafe { OwnedId::datagram(channel) }?;
+        let (source, dest) = (SockAddr::from(source), SockAddr::from(peer));
+        address::resolve_addr(&id, Some(&source), &dest, RESOLVE_MS)?;
+        self.resolutions.push(Resolution { id, peer, qpn });
+        Ok(())
+    }
+
+    /// Handles an event of a resolution, which is returned if it is over.
+    pub fn resolve(&mut self, report: &Report) -> Option<Resolution> {
+        let place = self
+            .resolutions
+            .iter()
+            .position(|resolution| resolution.id.as_pointer() == report.id)?;
+        let resolution = self.resolutions.get(place)?;
+        let step = match report.kind {
+            RDMA_CM_EVENT_ADDR_RESOLVED => {
+                address::resolve_route(&resolution.id, RESOLVE_MS).map(|()| None)
+            }
+            RDMA_CM_EVENT_ROUTE_RESOLVED => Handle::new(&resolution.id).map(Some),
+            RDMA_CM_EVENT_ADDR_ERROR | RDMA_CM_EVENT_ROUTE_ERROR => {
+                Err(Error::new(report.errno(), "find the way to a peer"))
+            }
+            _ => return None,
+        };
+        match step {
+            Ok(None) => return None,
+            Ok(Some(handle)) => {
+                if let Some(peer) = self.peers.get_mut(&resolution.peer) {
+                    log::debug!("{} has QP {:#x}", resolution.peer, resolution.qpn);
+                    peer.direct = Some(Direct {
+                        handle: Arc::new(handle),
+                        qpn: resolution.qpn,
+                    });
+                }
+            }
+            Err(error) => log::info!("no way to {}: {error}", resolution.peer),
+        }
+        Some(self.resolutions.swap_remove(place))
+    }
+
+    /// Handles what has completed and returns how much there was.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn progress(&mut self) -> Result<usize> {
+        let mut total = 0usize;
+        for (place, endpoint) in self.endpoints.iter_mut().enumerate() {
+            let count = endpoint.progress(|arrival| {
+                if self.only.is_some_and(|only| only != arrival.source) {
+                    return false;
+                }
+                if let Some(peer) = self.peers.get_mut(&arrival.source) {
+                    peer.heard = Instant::now();
+                }
+                self.inbox.push_back(Message {
+                    source: arrival.source,
+                    body: Body::Slot(place, arrival),
+                });
+                true
+            })?;
+            total = total.saturating_add(count);
+        }
+        Ok(total)
+    }
+
+    /// Takes a datagram from the side channel, if there is room.
+    pub fn deliver(&mut self, source: SocketAddr, data: &[u8], settings: &Settings) {
+        if self.owned < usize::from(settings.receive_queue) {
+            self.owned = self.owned.saturating_add(1);
+            self.inbox.push_back(Message {
+                source,
+                body: Body::Owned(data.to_vec()),
+            });
+        }
+    }
+
+    /// Whether a datagram has arrived.
+    pub fn can_receive(&self) -> bool {
+        !self.inbox.is_empty()
+    }
+
+    /// Whether a send would not wait.
+    pub fn can_send(&self) -> bool {
+        self.endpoints.iter().all(Endpoint::can_send)
+    }
+
+    /// Whether all that was sent has left.
+    pub fn is_idle(&self) -> bool {
+        self.endpoints.iter().all(Endpoint::is_idle)
+    }
+
+    /// Copies the first datagram to `target`; `peek` leaves it where it is.
+    ///
+    /// # Errors
+    /// `EAGAIN` if there is none, else what libibverbs says.
+    pub fn receive(&mut self, target: &mut Cursor<'_>, peek: bool) -> Result<Received> {
+        let message = self
+            .inbox
+            .front()
+            .ok_or(Error::new(libc::EAGAIN, "receive a datagram"))?;
+        let room = target.remaining();
+        let length = match &message.body {
+            Body::Slot(place, arrival) => {
+                if let Some(endpoint) = self.endpoints.get(*place) {
+                    endpoint.copy(arrival, target);
+                }
+                arrival.length
+            }
+            Body::Owned(data) => {
+                // SAFETY: a slice is readable; it is no buffer of the
+                // program's.
+                unsafe { target.write(data.as_ptr(), data.len().min(room)) };
+                data.len()
+            }
+        };
+        let received = Received {
+            source: message.source,
+            length,
+            copied: length.min(room),
+        };
+        if !peek {
+            self.consume()?;
+        }
+        Ok(received)
+    }
+
+    /// Bytes of the first datagram, 0 if there is none.
+    pub fn first_length(&self) -> usize {
+        self.inbox.front().map_or(0, |message| match &message.body {
+            Body::Slot(_, arrival) => arrival.length,
+            Body::Owned(data) => data.len(),
+        })
+    }
+
+    fn consume(&mut self) -> Result<()> {
+        match self.inbox.pop_front().map(|message| message.body) {
+            Some(Body::Slot(place, arrival)) => match self.endpoints.get_mut(place) {
+                Some(endpoint) => endpoint.release(arrival.slot),
+                None => Ok(()),
+            },
+            Some(Body::Owned(_)) => {
+                self.owned = self.owned.saturating_sub(1);
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Makes sure that the next completion is notified.
+    ///
+    /// # Errors
+    /// What libibverbs says.
+    pub fn arm(&mut self) -> Result<()> {
+        self.endpoints.iter_mut().try_for_each(Endpoint::arm)
+    }
+
+    /// Takes all notifications.
+    pub fn take_notifications(&mut self) {
+        for endpoint in &mut self.endpoints {
+            endpoint.take_notification();
+        }
+    }
+}

@@ -1,0 +1,387 @@
+//! A datagram queue pair, bound to one local address, with its completion
+//! queue and memory: creation, posting, polling. To whom data goes and what
+//! is done with received data is decided elsewhere.
+
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::ptr;
+use std::sync::Arc;
+
+use crate::cm::device::Transport;
+use crate::cm::{address, qp};
+use crate::error::{Error, Result};
+use crate::kernel::addr::SockAddr;
+use crate::verbs::bindings::{
+    IBV_QPT_UD, IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_WC_SUCCESS, IBV_WR_SEND, ibv_qp_init_attr,
+    ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_wc,
+};
+use crate::verbs::{dispatch, failure};
+
+use super::super::completion::{BATCH, Completions};
+use super::super::events::{Channel, OwnedId};
+use super::super::memory::{Access, Region};
+use super::super::settings::Settings;
+use super::super::vectors::Cursor;
+use super::header;
+use super::path::{self, Handle};
+
+/// Most bytes of header and data.
+pub const SLOT: usize = 2048;
+/// Bytes that the device puts before what it receives.
+const GRH_LEN: usize = 40;
+/// Queue key of all datagram sockets, also the kernel's.
+const QKEY: u32 = crate::abi::RDMA_UDP_QKEY;
+/// Bit in work request identifiers that tells receives from sends.
+const RECEIVE: u64 = 1 << 32;
+
+/// Where a received datagram lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// Who sent it.
+    pub source: SocketAddr,
+    /// The receive slot, to be given back by [`Endpoint::release`].
+    pub slot: u16,
+    /// Where in the receive memory the data begins.
+    pub offset: usize,
+    /// Bytes of data.
+    pub length: usize,
+}
+
+/// A queue pair and all it needs.
+#[derive(Debug)]
+pub struct Endpoint {
+    // Dropped in this order, the queue pair before all.
+    id: OwnedId,
+    completions: Completions,
+    send: Region,
+    receive: Region,
+    source: SocketAddr,
+    /// Bytes of a receive slot.
+    stride: usize,
+    /// Most bytes of header and data that fit into one packet.
+    most: usize,
+    inline: usize,
+    free: Vec<u16>,
+    /// What the sends on their way need, by their slots.
+    busy: Vec<Option<Arc<Handle>>>,
+    armed: bool,
+}
+
+impl Endpoint {
+    /// The endpoint of the local address `source`, which names a host and a
+    /// port, receiving from now on.
+    ///
+    /// # Errors
+    /// `ENODEV` if the address belongs to no RDMA device, `ENOTSUP` if that
+    /// has no datagrams, `EADDRINUSE`, else what the kernel or libibverbs
+    /// says.
+    ///
+    /// # Safety
+    /// The channel outlives the endpoint.
+    pub unsafe fn new(channel: &Channel, source: SocketAddr, settings: &Settings) -> Result<Self> {
+        // SAFETY: the caller vouches for the channel.
+        let id = unsafe { OwnedId::datagram(channel) }?;
+        address::bind(&id, &SockAddr::from(source))?;
+        let device = id
+            .device()
+            .ok_or(Error::new(libc::ENODEV, "find the device of an address"))?;
+        if device.transport() != Transport::InfiniBand {
+            return Err(Error::new(
+                libc::ENOTSUP,
+                "use datagrams on a device without them",
+            ));
+        }
+        let mtu = path::port_mtu(&device, id.port_num())?;
+        let stride = (GRH_LEN + mtu.max(SLOT)).next_multiple_of(64);
+        let (sends, receives) = (settings.send_queue, settings.receive_queue);
+        let entries = u32::from(sends).saturating_add(u32::from(receives));
+        let completions = Completions::new(Arc::clone(&device), entries)?;
+        let pd = device.pd()?;
+        let region = |slots: u16, stride: usize| {
+            let length = usize::from(slots).saturating_mul(stride);
+            // SAFETY: the device, which the identifier keeps, keeps its domain.
+            unsafe { Region::new(pd, length, Access::Local) }
+        };
+        let mut endpoint = Self {
+            send: region(sends, SLOT)?,
+            receive: region(receives, stride)?,
+            id,
+            completions,
+            source,
+            stride,
+            most: mtu.min(SLOT),
+            inline: usize::from(settings.inline),
+            free: (0..sends).collect(),
+            busy: (0..sends).map(|_| None).collect(),
+            armed: false,
+        };
+        endpoint.create_qp(sends, receives)?;
+        for slot in 0..receives {
+            endpoint.release(slot)?;
+        }
+        log::debug!("{}: datagrams of {source}", endpoint.id.as_ref());
+        Ok(endpoint)
+    }
+
+    fn create_qp(&mut self, sends: u16, receives: u16) -> Result<()> {
+        // Devices differ in what they can send inline; none at all always
+        // works.
+        for inline in [self.inline, 0] {
+            // SAFETY: plain numbers and pointers, for which zero is valid.
+            let mut attr: ibv_qp_init_attr = unsafe { MaybeUninit::zeroed().assume_init() };
+            attr.send_cq = self.completions.queue();
+            attr.recv_cq = self.completions.queue();
+            attr.qp_type = IBV_QPT_UD;
+            attr.cap.max_send_wr = sends.into();
+            attr.cap.max_recv_wr = receives.into();
+            attr.cap.max_send_sge = 1;
+            attr.cap.max_recv_sge = 1;
+            attr.cap.max_inline_data = u32::try_from(inline).unwrap_or(0);
+            // SAFETY: the attributes name our living completion queue.
+            match unsafe { qp::create(&self.id, ptr::null_mut(), &mut attr) } {
+                Ok(()) => {
+                    self.inline = attr.cap.max_inline_data as usize;
+                    return Ok(());
+                }
+                Err(error) if inline == 0 => return Err(error),
+                Err(error) => log::info!("{}: {inline} bytes inline: {error}", self.id.as_ref()),
+            }
+        }
+        Ok(())
+    }
+
+    /// The local address.
+    pub fn source(&self) -> SocketAddr {
+        self.source
+    }
+
+    /// Number of the queue pair.
+    pub fn qpn(&self) -> u32 {
+        // SAFETY: created in `new`, and lives as long as the endpoint.
+        unsafe { (*self.id.qp()).qp_num }
+    }
+
+    /// Bytes that are sent inline.
+    pub fn inline(&self) -> usize {
+        self.inline
+    }
+
+    /// Its completions.
+    pub fn completions(&self) -> &Completions {
+        &self.completions
+    }
+
+    /// Whether data of `length` bytes fits into a packet with its header.
+    pub fn fits(&self, length: usize) -> bool {
+        length.saturating_add(header::direct_len(self.source)) <= self.most
+    }
+
+    /// Whether a send would not wait.
+    pub fn can_send(&self) -> bool {
+        !self.free.is_empty()
+    }
+
+    /// Whether all that was sent has left.
+    pub fn is_idle(&self) -> bool {
+        self.free.len() == self.busy.len()
+    }
+
+    /// Sends all of `data`, which [`fits`](Self::fits), to the queue pair
+    /// `qpn` that `handle` leads to.
+    ///
+    /// # Errors
+    /// `EAGAIN` if the send queue is full, else what libibverbs says.
+    pub fn send(&mut self, handle: &Arc<Handle>, qpn: u32, data: &mut Cursor<'_>) -> Result<()> {
+        let slot = self
+            .free
+            .pop()
+            .ok_or(Error::new(libc::EAGAIN, "wait for a free send"))?;
+        let offset = usize::from(slot).saturating_mul(SLOT);
+        let header = header::direct(self.source);
+        let start = header.as_bytes().len();
+        let length = data.remaining();
+        let total = start.saturating_add(length);
+        self.send.write(offset, header.as_bytes());
+        if let Some(room) = self.send.pointer(offset.saturating_add(start), length)
+            && total <= SLOT
+        {
+            // SAFETY: room for `length` bytes that no work request uses.
+            unsafe { data.read(room, length) };
+        }
+        let mut part = ibv_sge {
+            addr: self.send.address(offset),
+            length: total.min(SLOT) as u32,
+            lkey: self.send.local_key(),
+        };
+        // SAFETY: plain numbers and pointers, for which zero is valid.
+        let mut wr: ibv_send_wr = unsafe { MaybeUninit::zeroed().assume_init() };
+        wr.wr_id = slot.into();
+        wr.sg_list = &mut part;
+        wr.num_sge = 1;
+        wr.opcode = IBV_WR_SEND;
+        wr.send_flags = IBV_SEND_SIGNALED;
+        if total <= self.inline {
+            wr.send_flags |= IBV_SEND_INLINE;
+        }
+        wr.wr.ud.ah = handle.as_pointer();
+        wr.wr.ud.remote_qpn = qpn;
+        wr.wr.ud.remote_qkey = QKEY;
+        let mut bad = ptr::null_mut();
+        // SAFETY: the queue pair lives as long as the endpoint; the request
+        // and its part live until the call ends, the handle until it is
+        // complete.
+        let status = unsafe { dispatch::post_send(self.id.qp(), &mut wr, &mut bad) };
+        if status != 0 {
+            self.free.push(slot);
+            return Err(failure(status, "post a datagram"));
+        }
+        if let Some(busy) = self.busy.get_mut(usize::from(slot)) {
+            *busy = Some(Arc::clone(handle));
+        }
+        Ok(())
+    }
+
+    /// Gives a receive slot back to the device.
+    ///
+    /// # Errors
+    /// What libibverbs says.
+    pub fn release(&mut self, slot: u16) -> Result<()> {
+        let mut part = ibv_sge {
+            addr: self.receive.address(self.receive_offset(slot)),
+            length: self.stride as u32,
+            lkey: self.receive.local_key(),
+        };
+        let mut wr = ibv_recv_wr {
+            wr_id: RECEIVE | u64::from(slot),
+            next: ptr::null_mut(),
+            sg_list: &mut part,
+            num_sge: 1,
+        };
+        let mut bad = ptr::null_mut();
+        // SAFETY: the queue pair lives as long as the endpoint; the request
+        // and its part live until the call ends.
+        let status = unsafe { dispatch::post_recv(self.id.qp(), &mut wr, &mut bad) };
+        if status != 0 {
+            return Err(failure(status, "post a receive"));
+        }
+        Ok(())
+    }
+
+    fn receive_offset(&self, slot: u16) -> usize {
+        usize::from(slot).saturating_mul(self.stride)
+    }
+
+    /// Copies the data of an arrival to `target`, as much as fits.
+    pub fn copy(&self, arrival: &Arrival, target: &mut Cursor<'_>) {
+        let length = arrival.length.min(target.remaining());
+        if let Some(data) = self.receive.pointer(arrival.offset, length) {
+            // SAFETY: bytes of a slot that the device has filled and not been
+            // given back; the program's buffers do not lie in it.
+            unsafe { target.write(data, length) };
+        }
+    }
+
+    /// Handles what has completed and passes what has arrived to `arrived`,
+    /// which says whether to keep it. Returns how much there was.
+    ///
+    /// # Errors
+    /// `EIO` if the device cannot say, else what libibverbs says.
+    pub fn progress(&mut self, mut arrived: impl FnMut(Arrival) -> bool) -> Result<usize> {
+        let mut batch = [const { MaybeUninit::<ibv_wc>::uninit() }; BATCH];
+        let mut total = 0usize;
+        loop {
+            let count = self.completions.poll(&mut batch)?;
+            for wc in batch.iter().take(count) {
+                // SAFETY: the poll filled the first `count`.
+                self.completed(unsafe { wc.assume_init_ref() }, &mut arrived)?;
+            }
+            total = total.saturating_add(count);
+            if count < BATCH {
+                return Ok(total);
+            }
+        }
+    }
+
+    fn completed(&mut self, wc: &ibv_wc, arrived: &mut impl FnMut(Arrival) -> bool) -> Result<()> {
+        let slot = (wc.wr_id & 0xFFFF) as u16;
+        let failed = wc.status != IBV_WC_SUCCESS;
+        if failed {
+            log::warn!(
+                "{}: work request {:#x} failed, status {}",
+                self.id.as_ref(),
+                wc.wr_id,
+                wc.status
+            );
+        }
+        if wc.wr_id & RECEIVE == 0 {
+            if let Some(busy) = self.busy.get_mut(usize::from(slot)) {
+                *busy = None;
+                self.free.push(slot);
+            }
+            return Ok(());
+        }
+        if failed {
+            // The queue pair is in error; given back, the slot would fail
+            // again at once.
+            return Err(Error::new(libc::EIO, "receive a datagram"));
+        }
+        let arrival = self.parse(slot, wc.byte_len as usize);
+        if arrival.is_some_and(arrived) {
+            return Ok(());
+        }
+        self.release(slot)
+    }
+
+    /// What has arrived in a slot with `bytes` bytes; `None` if it is no
+    /// datagram of a socket.
+    fn parse(&self, slot: u16, bytes: usize) -> Option<Arrival> {
+        let start = self.receive_offset(slot).checked_add(GRH_LEN)?;
+        let data = bytes.min(self.stride).checked_sub(GRH_LEN)?;
+        let head: [u8; header::MAX_LEN] = self.receive.read(start);
+        let (source, length) = header::read_direct(head.get(..data.min(header::MAX_LEN))?)?;
+        Some(Arrival {
+            source: same_scope(source, self.source),
+            slot,
+            offset: start.saturating_add(length),
+            length: data.saturating_sub(length),
+        })
+    }
+
+    /// Makes sure that the next completion is notified.
+    ///
+    /// # Errors
+    /// What libibverbs says.
+    pub fn arm(&mut self) -> Result<()> {
+        if !self.armed {
+            self.completions.arm()?;
+            self.armed = true;
+        }
+        Ok(())
+    }
+
+    /// Takes the notification, if there is one.
+    pub fn take_notification(&mut self) {
+        if self.completions.take_notification() {
+            self.armed = false;
+        }
+    }
+}
+
+/// A link-local peer is on the link of the local address; the header does not
+/// say so.
+fn same_scope(peer: SocketAddr, local: SocketAddr) -> SocketAddr {
+    match (peer, local) {
+        (SocketAddr::V6(mut peer), SocketAddr::V6(local)) if peer.ip().is_unicast_link_local() => {
+            peer.set_scope_id(local.scope_id());
+            peer.into()
+        }
+        _ => peer,
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        // Before the completion queue and the memory that it uses.
+        qp::destroy(&self.id);
+    }
+}
