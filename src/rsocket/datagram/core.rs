@@ -28,9 +28,13 @@ const RESOLVE_MS: i32 = 2000;
 const MOST_PEERS: usize = 4096;
 /// Routes resolved at once.
 const MOST_RESOLUTIONS: usize = 64;
-/// A peer that was not heard of for so long is sent a datagram by the side
-/// channel, which it answers: its queue pair may be another one by now.
+/// A peer that was not heard of for so long is told of this side's queue pair
+/// again, which it answers if it does not know it: it may be another one by
+/// now.
 const SILENCE: Duration = Duration::from_secs(1);
+/// After a datagram that is larger than a packet, those that follow within
+/// this time take the same way, so that they do not overtake it.
+const DETOUR: Duration = Duration::from_millis(50);
 
 /// What is known of a peer.
 #[derive(Debug)]
@@ -39,6 +43,8 @@ struct Peer {
     endpoint: usize,
     direct: Option<Direct>,
     heard: Instant,
+    /// When a datagram larger than a packet was last sent to it.
+    oversized: Option<Instant>,
 }
 
 /// How to reach a peer's queue pair.
@@ -77,8 +83,19 @@ enum Body {
 pub enum Way {
     /// It was sent to the peer's queue pair.
     Direct,
-    /// By the side channel, from this address and queue pair.
-    Side(SocketAddr, u32),
+    /// It was, and the peer is to be told of this side's queue pair again.
+    DirectAndTell(Local),
+    /// By the side channel.
+    Side(Local),
+}
+
+/// What a peer is told of this side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Local {
+    /// The local address.
+    pub source: SocketAddr,
+    /// Number of the queue pair.
+    pub qpn: u32,
 }
 
 /// What a receive took.
@@ -140,14 +157,18 @@ impl Core {
         self.endpoints.len().saturating_sub(1)
     }
 
-    /// The endpoint at a place.
-    pub fn endpoint(&self, place: usize) -> Option<&Endpoint> {
-        self.endpoints.get(place)
+    /// Whether an endpoint was chosen for `peer`.
+    pub fn knows(&self, peer: SocketAddr) -> bool {
+        self.peers.contains_key(&peer)
     }
 
-    /// The endpoint that sends to `peer`, if that was decided before.
-    pub fn endpoint_for(&self, peer: SocketAddr) -> Option<usize> {
-        self.peers.get(&peer).map(|peer| peer.endpoint)
+    /// What to tell `peer` of this side, if an endpoint was chosen for it.
+    pub fn local(&self, peer: SocketAddr) -> Option<Local> {
+        let endpoint = self.endpoints.get(self.peers.get(&peer)?.endpoint)?;
+        Some(Local {
+            source: endpoint.source(),
+            qpn: endpoint.qpn(),
+        })
     }
 
     /// Remembers that the endpoint at `place` sends to `peer`.
@@ -162,6 +183,7 @@ impl Core {
             endpoint: place,
             direct: None,
             heard: Instant::now(),
+            oversized: None,
         });
     }
 
@@ -174,18 +196,26 @@ impl Core {
         const STRANGER: Error = Error::new(libc::EHOSTUNREACH, "send to an unknown peer");
         let known = self.peers.get_mut(&peer).ok_or(STRANGER)?;
         let endpoint = self.endpoints.get_mut(known.endpoint).ok_or(STRANGER)?;
-        let side = Way::Side(endpoint.source(), endpoint.qpn());
-        let Some(direct) = &known.direct else {
-            return Ok(side);
+        let local = Local {
+            source: endpoint.source(),
+            qpn: endpoint.qpn(),
         };
+        let Some(direct) = &known.direct else {
+            return Ok(Way::Side(local));
+        };
+        let detour = |since: Instant| since.elapsed() < DETOUR;
         if !endpoint.fits(data.remaining()) {
-            return Ok(side);
+            known.oversized = Some(Instant::now());
+            return Ok(Way::Side(local));
         }
-        if known.heard.elapsed() > SILENCE {
-            known.heard = Instant::now();
-            return Ok(side);
+        if known.oversized.is_some_and(detour) {
+            return Ok(Way::Side(local));
         }
         endpoint.send(&direct.handle, direct.qpn, data)?;
+        if known.heard.elapsed() > SILENCE {
+            known.heard = Instant::now();
+            return Ok(Way::DirectAndTell(local));
+        }
         Ok(Way::Direct)
     }
 

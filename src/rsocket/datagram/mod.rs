@@ -36,7 +36,7 @@ use crate::abi::RDMA_CM_EVENT_DEVICE_REMOVAL;
 use crate::error::{Error, Result};
 use crate::lock::locked;
 
-use self::core::{Core, Received, Way};
+use self::core::{Core, Local, Received, Way};
 use self::endpoint::{Endpoint, SLOT};
 use self::header::{Purpose, Side, plain};
 use self::option::Options;
@@ -314,7 +314,7 @@ impl Datagram {
 
     /// Makes sure that an endpoint is chosen for `peer`.
     fn introduce(self: &Arc<Self>, core: &mut Core, peer: SocketAddr) -> Result<()> {
-        if core.endpoint_for(peer).is_none() {
+        if !core.knows(peer) {
             let source = self.udp.source_for(peer)?;
             let place = self.place(core, source)?;
             core.introduce(peer, place);
@@ -354,19 +354,38 @@ impl Datagram {
                 core.send(peer, data)
             })
         })?;
-        if let Way::Side(source, qpn) = way {
-            let header = header::side(Purpose::Data, source, qpn);
-            let mut packet = header.as_bytes().to_vec();
-            let start = packet.len();
-            packet.resize(start.saturating_add(length), 0);
-            if let Some(room) = packet.get_mut(start..) {
-                // SAFETY: room for all of the data, and no buffer of the
-                // program's.
-                unsafe { data.read(room.as_mut_ptr(), length) };
+        match way {
+            Way::Direct => {}
+            Way::DirectAndTell(local) => {
+                let packet = header::side(Purpose::Control, local.source, local.qpn);
+                // The data is on its way already.
+                if let Err(error) = self.udp.send(packet.as_bytes(), peer, true) {
+                    log::debug!("{peer} cannot be told: {error}");
+                }
             }
-            self.udp.send(&packet, peer, nonblocking)?;
+            Way::Side(local) => self.send_aside(local, peer, data, nonblocking)?,
         }
         Ok(length)
+    }
+
+    fn send_aside(
+        &self,
+        local: Local,
+        peer: SocketAddr,
+        data: &mut Cursor<'_>,
+        nonblocking: bool,
+    ) -> Result<()> {
+        let length = data.remaining();
+        let header = header::side(Purpose::Data, local.source, local.qpn);
+        let mut packet = header.as_bytes().to_vec();
+        let start = packet.len();
+        packet.resize(start.saturating_add(length), 0);
+        if let Some(room) = packet.get_mut(start..) {
+            // SAFETY: room for all of the data, and no buffer of the
+            // program's.
+            unsafe { data.read(room.as_mut_ptr(), length) };
+        }
+        self.udp.send(&packet, peer, nonblocking)
     }
 
     /// Receives one datagram into `target`; what does not fit is lost.
@@ -475,15 +494,13 @@ impl Datagram {
                 let settings = self.options().settle();
                 core.deliver(source, data, &settings);
             }
+            let stranger = !core.knows(source);
             self.introduce(core, source)?;
-            let answer = core
-                .endpoint_for(source)
-                .and_then(|place| core.endpoint(place))
-                .map(|endpoint| header::side(Purpose::Control, endpoint.source(), endpoint.qpn()));
-            // The answer goes first, as it takes longer to find the way.
-            if side.purpose == Purpose::Data
-                && let Some(answer) = answer
+            // It goes first, as it takes longer to find the way.
+            if (stranger || side.purpose == Purpose::Data)
+                && let Some(local) = core.local(source)
             {
+                let answer = header::side(Purpose::Control, local.source, local.qpn);
                 self.udp.send(answer.as_bytes(), source, true)?;
             }
             let channel = self.channel()?;
