@@ -397,12 +397,17 @@ impl Core {
         }
     }
 
-    /// Makes sure that the next completion is notified.
+    /// Makes sure that the next completion is notified; returns whether that
+    /// was not so before.
     ///
     /// # Errors
     /// What libibverbs says.
-    pub fn arm(&mut self) -> Result<()> {
-        self.endpoints.iter_mut().try_for_each(Endpoint::arm)
+    pub fn arm(&mut self) -> Result<bool> {
+        let mut fresh = false;
+        for endpoint in &mut self.endpoints {
+            fresh |= endpoint.arm()?;
+        }
+        Ok(fresh)
     }
 
     /// Takes all notifications.

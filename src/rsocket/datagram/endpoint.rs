@@ -347,16 +347,18 @@ impl Endpoint {
         })
     }
 
-    /// Makes sure that the next completion is notified.
+    /// Makes sure that the next completion is notified; returns whether that
+    /// was not so before.
     ///
     /// # Errors
     /// What libibverbs says.
-    pub fn arm(&mut self) -> Result<()> {
-        if !self.armed {
-            self.completions.arm()?;
-            self.armed = true;
+    pub fn arm(&mut self) -> Result<bool> {
+        if self.armed {
+            return Ok(false);
         }
-        Ok(())
+        self.completions.arm()?;
+        self.armed = true;
+        Ok(true)
     }
 
     /// Takes the notification, if there is one.

@@ -541,7 +541,7 @@ impl Notifier for Datagram {
         self.notifications.as_raw_fd()
     }
 
-    fn arm(&self) -> Result<()> {
+    fn arm(&self) -> Result<bool> {
         locked(&self.core).arm()
     }
 
