@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use rdmacm::kernel::netlink::decode_reply;
 
 fuzz_target!(|message: &[u8]| {
-    match decode_reply(message, 1) {
+    match decode_reply(message) {
         Ok(reply) => assert!(!reply.name.is_empty() && !reply.name.contains('/')),
         Err(error) => assert!(error.errno() > 0),
     }

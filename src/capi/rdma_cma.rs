@@ -42,9 +42,10 @@ use crate::verbs::bindings::{
 /// The descriptor `channel->fd` may be polled for reading (`POLLIN`) and made
 /// non-blocking by the program. It must outlive all identifiers that report to
 /// it. Returns the channel, to be released by `rdma_destroy_event_channel`, or
-/// NULL with errno: `ENODEV` if the machine has no RDMA device, `EPERM` if the
-/// kernel speaks another ABI, `ENOENT` or `EACCES` if its device node is
-/// missing or not accessible, `EMFILE`, `ENOMEM`. See
+/// NULL with errno: `ENODEV` if the machine or the network namespace has no
+/// RDMA device, `ENXIO` if it has some but none has a uverbs node, `EPERM` if
+/// the kernel speaks another ABI, `ENOENT` or `EACCES` if the connection
+/// manager's own node is missing or not accessible, `EMFILE`, `ENOMEM`. See
 /// rdma_create_event_channel(3).
 #[unsafe(no_mangle)]
 pub extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
@@ -82,9 +83,9 @@ pub unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_cha
 /// `RDMA_PS_TCP` for connections, `RDMA_PS_UDP` and `RDMA_PS_IPOIB` for
 /// datagrams, `RDMA_PS_IB` for either over InfiniBand service identifiers.
 ///
-/// Returns 0, or -1 with errno: `ENODEV` without an RDMA device, `EINVAL` for
-/// an unknown port space or a NULL `id`, `EPERM` for an unknown kernel ABI;
-/// with a NULL channel also what opening one says. The identifier is freed by
+/// Returns 0, or -1 with errno: `ENODEV` without an RDMA device, `ENXIO`
+/// without a uverbs node, `EINVAL` for an unknown port space or a NULL `id`,
+/// `EPERM` for an unknown kernel ABI; with a NULL channel also what opening one says. The identifier is freed by
 /// `rdma_destroy_id`. See rdma_create_id(3).
 ///
 /// # Safety
@@ -204,7 +205,8 @@ pub unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
 /// Returns 0, or -1 with errno: `EINVAL` if the address is NULL or of another
 /// family, or if the identifier is bound already; `EADDRNOTAVAIL`,
 /// `EADDRINUSE`; `EACCES` for a privileged port; `ENODEV` if no RDMA device
-/// has the address. See rdma_bind_addr(3).
+/// has the address or its uverbs node may not be opened, `ENXIO` if that node
+/// is missing. See rdma_bind_addr(3).
 ///
 /// # Safety
 /// `addr` is NULL or readable for the length of its family.
@@ -744,7 +746,8 @@ pub unsafe extern "C" fn rdma_get_dst_port(id: *mut rdma_cm_id) -> __be16 {
 /// open after the list is freed.
 ///
 /// Returns an array that ends with NULL, to be freed by `rdma_free_devices`,
-/// or NULL with errno: `ENODEV` if there is no device. See rdma_get_devices(3).
+/// or NULL with errno: `ENODEV` if there is no device, `ENXIO` if there are some
+/// but none with a uverbs node. See rdma_get_devices(3).
 ///
 /// # Safety
 /// `num_devices` is NULL or writable.

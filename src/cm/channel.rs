@@ -18,8 +18,9 @@ static OPEN: Registry<()> = Registry::new();
 /// [`close`].
 ///
 /// # Errors
-/// `ENODEV` without an RDMA device, `EPERM` if the kernel speaks another ABI,
-/// `ENOMEM`, else what opening the device says (`ENOENT`, `EACCES`, …).
+/// `ENODEV` without an RDMA device, `ENXIO` if none has a node, `EPERM` if the
+/// kernel speaks another ABI, `ENOMEM`, else what opening the device says
+/// (`ENOENT`, `EACCES`, …).
 pub fn open() -> Result<*mut rdma_event_channel> {
     library::ensure_ready()?;
     let fd = library::char_device()?.open()?;

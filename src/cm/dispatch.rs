@@ -16,7 +16,7 @@ use super::event::Event;
 use super::id::Id;
 use super::messenger;
 use super::multicast::{self, Membership};
-use super::{addrinfo, connect, query, transition};
+use super::{addrinfo, connect, device, query, transition};
 
 /// Argument of the internal event that reports resolved address information.
 pub const ADDRINFO_DONE: u64 = 16;
@@ -105,6 +105,10 @@ fn handle(id: &Arc<Id>, event: &mut Event, kernel: &KernelEvent) -> bool {
             }
             event.set_kind(RDMA_CM_EVENT_ADDRINFO_RESOLVED, 0);
             addrinfo_done(id, event);
+        }
+        RDMA_CM_EVENT_DEVICE_REMOVAL => {
+            device::note_removal();
+            set_parameters(id, event, kernel);
         }
         _ => set_parameters(id, event, kernel),
     }

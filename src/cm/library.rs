@@ -24,7 +24,8 @@ pub fn char_device() -> Result<&'static CharDevice> {
 /// known and at least one RDMA device exists.
 ///
 /// # Errors
-/// `EPERM` as for [`char_device`], `ENODEV` if there is no RDMA device.
+/// `EPERM` as for [`char_device`], `ENODEV` if there is no RDMA device, `ENXIO`
+/// if none has a node.
 pub fn ensure_ready() -> Result<()> {
     char_device()?;
     device::ensure_any()

@@ -155,8 +155,7 @@ fn bind_device(id: &Arc<Id>, guid: u64, index: i32, port: u8) -> Result<()> {
     if id.device().is_some() {
         return Ok(());
     }
-    let device = device::find(guid, index)
-        .inspect_err(|error| log::error!("{id}: device index {index}: {error}"))?;
+    let device = device::find(guid, index)?;
     let required = id.state().node_type;
     if required.is_some_and(|required| required != device.node_type()) {
         log::info!("{id}: {device} is of another type than asked for");

@@ -124,8 +124,8 @@ impl CharDevice {
     ///
     /// # Errors
     ///
-    /// The errno of the last attempt; `ENXIO` if what it found is not this
-    /// device; `ENOENT` at once where there is no `/dev/char`.
+    /// The errno of the last attempt: `ENOENT` for no node, `ENXIO` if what it
+    /// found is not this device. At once where there is no `/dev/char`.
     pub fn open(&self) -> Result<OwnedFd> {
         self.open_below(Path::new("/dev"), APPEARANCE_LIMIT)
     }
@@ -137,22 +137,27 @@ impl CharDevice {
         match (self.try_open(&node), self.dev) {
             (Attempt::NotYet(error), Some(dev)) => {
                 log::debug!("{}: {error}; waiting for the node", node.display());
-                self.open_when_created(&dev_root.join("char"), dev, limit)
+                self.open_when_created(&dev_root.join("char"), dev, limit, error)
             }
             (attempt, _) => attempt.into_result(),
         }
     }
 
-    /// Opens `folder/MAJOR:MINOR`, as soon as it is there.
+    /// Opens `folder/MAJOR:MINOR`, as soon as it is there. Without the folder,
+    /// `error` stays the last word.
     fn open_when_created(
         &self,
         folder: &Path,
         dev: libc::dev_t,
         limit: Duration,
+        error: Error,
     ) -> Result<OwnedFd> {
         let deadline = Instant::now() + limit;
         let node = folder.join(format!("{}:{}", libc::major(dev), libc::minor(dev)));
-        let mut watch = Watch::new(folder)?;
+        let mut watch = match Watch::new(folder) {
+            Err(failure) if failure.errno() == libc::ENOENT => return Err(error),
+            watch => watch?,
+        };
         loop {
             // Looked at before time is asked for: the last look is at expiry.
             let attempt = self.try_open(&node);

@@ -24,8 +24,8 @@ static HANDED_OUT: Mutex<BTreeMap<usize, Vec<Arc<Device>>>> = Mutex::new(BTreeMa
 /// open until [`release_contexts`].
 ///
 /// # Errors
-/// `ENODEV` if there is no device, `EPERM` if the kernel's connection manager
-/// speaks another ABI, `ENOMEM`.
+/// `ENODEV` if there is no device, `ENXIO` if none has a node, `EPERM` if the
+/// kernel's connection manager speaks another ABI, `ENOMEM`.
 pub fn contexts() -> Result<(*mut *mut ibv_context, c_int)> {
     library::char_device()?;
     let devices = all()?;

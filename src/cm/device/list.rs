@@ -1,9 +1,11 @@
 //! The list of devices. It follows hot-plugging: it is compared with
-//! libibverbs' whenever a program asks for it or the kernel names a device that
-//! is not in it. A device is opened when first used; a failure to open is not
+//! libibverbs' whenever a program asks for it, the kernel names a device that
+//! is not in it, or a program goes on after it heard of a removal. A device is
+//! opened when first used; a failure to open is not
 //! remembered. The list keeps a living device open. A device that vanished
 //! leaves the list and is closed when nobody uses it any more.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use once_cell::sync::OnceCell;
@@ -15,6 +17,7 @@ use crate::verbs::bindings::{
     ibv_get_device_list,
 };
 
+use super::absence;
 use super::opened::{Device, LinkLayer};
 
 /// "The kernel or libibverbs did not tell the index."
@@ -25,6 +28,8 @@ static DEVICES: RwLock<Vec<Arc<Entry>>> = RwLock::new(Vec::new());
 /// Held while the list is compared, so that two comparisons do not overtake
 /// one another. Never taken on the path of a connection to a known device.
 static RESYNC: Mutex<()> = Mutex::new(());
+/// A device was removed since the last comparison.
+static OUTDATED: AtomicBool = AtomicBool::new(false);
 
 /// What identifies a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,13 +182,16 @@ fn lookup(guid: u64, index: i32) -> Option<Arc<Entry>> {
 
 /// Compares the list with libibverbs'.
 ///
-/// `ENODEV` if there is no device (the list is then empty) or libibverbs
-/// cannot tell (the list is then as before).
+/// `ENODEV` or `ENXIO` (see [`absence::none_listed`]) if there is no device
+/// (the list is then empty), `ENODEV` if libibverbs cannot tell (the list is
+/// then as before).
 fn resync() -> Result<()> {
     let _guard = locked(&RESYNC);
+    // A removal that is noted from here on is compared once more.
+    OUTDATED.store(false, Ordering::SeqCst);
     let list = List::fetch().map_err(|error| {
         log::error!("{error}; is the ib_uverbs module loaded?");
-        no_device()
+        Error::new(libc::ENODEV, "list the RDMA devices")
     })?;
     let known = snapshot();
     let known_keys: Vec<Key> = known.iter().map(|entry| entry.key).collect();
@@ -212,23 +220,35 @@ fn resync() -> Result<()> {
     // The last reference to a vanished device may go here, outside the lock,
     // since closing it enters the kernel.
     drop(known);
-    if empty { Err(no_device()) } else { Ok(()) }
+    if empty {
+        Err(absence::none_listed())
+    } else {
+        Ok(())
+    }
 }
 
-const fn no_device() -> Error {
-    Error::new(libc::ENODEV, "find an RDMA device")
+/// Takes note that the kernel reported the removal of a device. The list is
+/// compared when the program goes on, with its next channel or identifier, and
+/// not at once: what it still has on the device needs the context.
+pub fn note_removal() {
+    OUTDATED.store(true, Ordering::SeqCst);
 }
 
 /// Makes sure that at least one RDMA device is known.
 ///
 /// # Errors
-/// `ENODEV` if libibverbs lists none; the next call looks again.
+/// `ENODEV` if there is none, `ENXIO` if there are some but none with a node;
+/// the next call looks again.
 pub fn ensure_any() -> Result<()> {
     let known = !DEVICES
         .read()
         .unwrap_or_else(PoisonError::into_inner)
         .is_empty();
-    if known { Ok(()) } else { resync() }
+    if known && !OUTDATED.load(Ordering::SeqCst) {
+        Ok(())
+    } else {
+        resync()
+    }
 }
 
 /// The device that a reply of the kernel names, opened.
@@ -238,18 +258,19 @@ pub fn ensure_any() -> Result<()> {
 /// while the device is opened for the first time.
 ///
 /// # Errors
-/// `ENODEV` if there is no such device or it cannot be opened (the log has
-/// the cause); either is tried anew by the next call.
+/// `ENODEV` if there is no such device or it cannot be opened, `ENXIO` if its
+/// node is missing (the log has the cause); each is tried anew by the next
+/// call.
 pub fn find(guid: u64, index: i32) -> Result<Arc<Device>> {
     let entry = match lookup(guid, index) {
         Some(entry) => entry,
         None => {
             resync()?;
-            lookup(guid, index).ok_or(no_device())?
+            lookup(guid, index).ok_or_else(|| absence::not_listed(index))?
         }
     };
     entry.open().map_err(|error| {
-        log::error!("device index {index}: {error}; may its uverbs node be opened?");
+        log::error!("device index {index}: {error}");
         Error::new(libc::ENODEV, "open the RDMA device")
     })
 }
@@ -257,7 +278,8 @@ pub fn find(guid: u64, index: i32) -> Result<Arc<Device>> {
 /// All devices that can be opened, opened, after a look for new ones.
 ///
 /// # Errors
-/// `ENODEV` if there is no device, not even one that cannot be opened.
+/// `ENODEV` if there is no device, not even one that cannot be opened; `ENXIO`
+/// if there are some but none with a node.
 pub fn all() -> Result<Vec<Arc<Device>>> {
     resync()?;
     Ok(open_known())

@@ -4,15 +4,17 @@
 //! | module | what it is responsible for |
 //! |---|---|
 //! | `list` | which devices there are, following hot-plugging |
+//! | `absence` | why there is none to use |
 //! | `opened` | one opened device and what its users share |
 //! | [`contexts`] | the arrays of contexts that programs hold |
 //!
 //! Identifiers and their addresses are not this module's business.
 
+mod absence;
 mod contexts;
 mod list;
 mod opened;
 
 pub use contexts::{contexts, release_contexts};
-pub use list::{all, any_infiniband_port, ensure_any, find};
+pub use list::{all, any_infiniband_port, ensure_any, find, note_removal};
 pub use opened::{Device, LinkLayer, Transport};

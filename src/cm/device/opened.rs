@@ -16,6 +16,8 @@ use crate::verbs::bindings::{
 };
 use crate::verbs::{self, dispatch};
 
+use super::absence;
+
 /// How data travels between the devices' peers; decides which connection
 /// manager of the kernel is at work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +74,7 @@ impl Device {
     /// Opens a device of libibverbs and reads its limits.
     ///
     /// # Errors
-    /// What libibverbs says.
+    /// What its node says if that cannot be opened, else what libibverbs says.
     ///
     /// # Safety
     /// `device` is alive.
@@ -80,7 +82,9 @@ impl Device {
         // SAFETY: the caller vouches for the device.
         let context = unsafe { ibv_open_device(device) };
         if context.is_null() {
-            return Err(Error::last_os("open an RDMA device"));
+            let error = Error::last_os("open an RDMA device");
+            let (name, node) = (name_of(device), node_of(device));
+            return Err(absence::unopened(&name, &node, error));
         }
         // From here on, dropping closes the context.
         let mut opened = Self {
@@ -275,6 +279,15 @@ fn name_of(device: *mut ibv_device) -> String {
     // SAFETY: a string inside the object.
     let name = unsafe { CStr::from_ptr(name) };
     name.to_string_lossy().into_owned()
+}
+
+/// File name of the device's node.
+fn node_of(device: *mut ibv_device) -> String {
+    // SAFETY: the caller's object is alive, and the member does not change.
+    let name = unsafe { (*device).dev_name };
+    let name = name.map(|c| c.to_ne_bytes()[0]);
+    let end = name.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(end).into_owned()
 }
 
 fn transport_of(number: i32) -> Transport {

@@ -9,6 +9,7 @@ mod clients;
 mod columns;
 mod commands;
 mod conformance;
+mod containers;
 mod results;
 mod rust;
 mod valgrind;
@@ -62,18 +63,21 @@ enum Name {
     Clients,
     /// Kernel commands per connection
     Commands,
+    /// Missing nodes, permissions and devices
+    Containers,
     /// Memory errors and leaks
     Valgrind,
 }
 
 impl Name {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Rust,
         Self::Generated,
         Self::Abi,
         Self::Conformance,
         Self::Clients,
         Self::Commands,
+        Self::Containers,
         Self::Valgrind,
     ];
 
@@ -85,6 +89,7 @@ impl Name {
             Self::Conformance => "conformance",
             Self::Clients => "clients",
             Self::Commands => "commands",
+            Self::Containers => "containers",
             Self::Valgrind => "valgrind",
         }
     }
@@ -209,7 +214,7 @@ fn run(
             return Ok(());
         }
         Name::Abi => return abi::run(stage, &[], suite),
-        Name::Conformance | Name::Clients | Name::Commands | Name::Valgrind => {}
+        Name::Conformance | Name::Clients | Name::Commands | Name::Containers | Name::Valgrind => {}
     }
     let beside = Beside {
         place: place.context("no place to run in")?,
@@ -219,6 +224,7 @@ fn run(
     match name {
         Name::Conformance => conformance::run(&beside, suite),
         Name::Commands => beside.run(name.text(), Some(&commands::build()?), &[], suite),
+        Name::Containers => beside.run(name.text(), Some(&containers::build()?), &[], suite),
         _ => beside.run(name.text(), None, &[], suite),
     }
 }
@@ -266,6 +272,7 @@ pub fn inside(name: &str, bench: &Bench, suite: &mut Suite) -> Result<()> {
         "conformance" => conformance::inside(bench, suite),
         "clients" => clients::inside(bench, suite),
         "commands" => commands::inside(bench, suite),
+        "containers" => containers::inside(bench, suite),
         "valgrind" => valgrind::inside(bench, suite),
         _ => bail!("no suite {name} runs beside the device"),
     }

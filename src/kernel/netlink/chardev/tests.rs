@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::super::SEQUENCE;
 use super::*;
 
 fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
@@ -40,17 +41,17 @@ fn errno(result: Result<CharDevReply>) -> i32 {
 #[test]
 fn the_request() {
     let expected = [
-        28, 0, 0, 0, 0x0F, 0x14, 1, 0, 7, 0, 0, 0, 0, 0, 0, 0, 12, 0, 69, 0, b'r', b'd', b'm',
+        28, 0, 0, 0, 0x0F, 0x14, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 12, 0, 69, 0, b'r', b'd', b'm',
         b'a', b'_', b'c', b'm', 0,
     ];
-    assert_eq!(encode_request("rdma_cm", 7).unwrap(), expected);
+    assert_eq!(encode_request("rdma_cm").unwrap(), expected);
 }
 
 #[test]
 fn a_complete_answer() {
     let mut body = attribute(1, &[1, 2, 3]);
     body.extend(attributes().concat());
-    let reply = decode_reply(&message(GET_CHARDEV, 7, &body), 7).unwrap();
+    let reply = decode_reply(&message(GET_CHARDEV, SEQUENCE, &body)).unwrap();
     assert_eq!(
         (libc::major(reply.dev), libc::minor(reply.dev)),
         (10, 0x12345)
@@ -63,30 +64,31 @@ fn every_attribute_is_needed() {
     for missing in 0..3 {
         let mut attributes = attributes();
         attributes[missing].clear();
-        let message = message(GET_CHARDEV, 7, &attributes.concat());
-        assert_eq!(errno(decode_reply(&message, 7)), libc::EPROTO);
+        let message = message(GET_CHARDEV, SEQUENCE, &attributes.concat());
+        assert_eq!(errno(decode_reply(&message)), libc::EPROTO);
     }
 }
 
 #[test]
 fn the_kernels_refusal() {
-    let refused = message(2, 7, &(-libc::EOPNOTSUPP).to_ne_bytes());
-    assert_eq!(errno(decode_reply(&refused, 7)), libc::EOPNOTSUPP);
-    let absurd = message(2, 7, &i32::MIN.to_ne_bytes());
-    assert_eq!(errno(decode_reply(&absurd, 7)), libc::EPROTO);
+    let refused = message(2, SEQUENCE, &(-libc::EOPNOTSUPP).to_ne_bytes());
+    assert_eq!(errno(decode_reply(&refused)), libc::EOPNOTSUPP);
+    let absurd = message(2, SEQUENCE, &i32::MIN.to_ne_bytes());
+    assert_eq!(errno(decode_reply(&absurd)), libc::EPROTO);
 }
 
 #[test]
 fn other_and_damaged_messages() {
     let body = attributes().concat();
-    let good = message(GET_CHARDEV, 7, &body);
-    assert_eq!(errno(decode_reply(&good, 8)), libc::EPROTO);
+    let good = message(GET_CHARDEV, SEQUENCE, &body);
+    let foreign = message(GET_CHARDEV, SEQUENCE + 1, &body);
+    assert_eq!(errno(decode_reply(&foreign)), libc::EPROTO);
     assert_eq!(
-        errno(decode_reply(&message(GET_CHARDEV + 1, 7, &body), 7)),
+        errno(decode_reply(&message(GET_CHARDEV + 1, SEQUENCE, &body))),
         libc::EPROTO
     );
     for len in 0..good.len() {
-        assert_eq!(errno(decode_reply(&good[..len], 7)), libc::EPROTO);
+        assert_eq!(errno(decode_reply(&good[..len])), libc::EPROTO);
     }
 }
 
@@ -97,7 +99,7 @@ fn names_are_file_names() {
         let [abi, dev, _] = attributes();
         let body = [abi, dev, attribute(70, name)].concat();
         assert_eq!(
-            errno(decode_reply(&message(GET_CHARDEV, 7, &body), 7)),
+            errno(decode_reply(&message(GET_CHARDEV, SEQUENCE, &body))),
             libc::EPROTO
         );
     }
@@ -109,8 +111,8 @@ proptest! {
         attributes in prop::collection::vec(any::<u8>(), 0..200),
         raw in prop::collection::vec(any::<u8>(), 0..200),
     ) {
-        let _ = decode_reply(&raw, 7);
-        if let Ok(reply) = decode_reply(&message(GET_CHARDEV, 7, &attributes), 7) {
+        let _ = decode_reply(&raw);
+        if let Ok(reply) = decode_reply(&message(GET_CHARDEV, SEQUENCE, &attributes)) {
             prop_assert!(!reply.name.contains('/'));
         }
     }
