@@ -3,8 +3,8 @@
 //! there are. What to do when one fails is not known here. Encoding and
 //! decoding are pure functions; data from the socket is checked before use.
 //!
-//! - [`chardev`]: where a character device of the subsystem is
-//! - [`devices`]: which RDMA devices the kernel has, and for whom
+//! - `chardev`: where a character device of the subsystem is
+//! - `devices`: which RDMA devices the kernel has, and for whom
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
