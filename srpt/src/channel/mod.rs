@@ -24,6 +24,8 @@ pub mod rings;
 pub mod slots;
 pub mod state;
 mod task;
+#[cfg(test)]
+mod tests;
 mod transfer;
 
 use std::collections::VecDeque;

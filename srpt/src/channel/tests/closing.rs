@@ -1,0 +1,76 @@
+//! The end of a channel.
+
+use super::super::link::{Completion, Work};
+use super::super::state::ChannelState;
+use super::world::{World, read, write};
+
+#[test]
+fn a_logout_disconnects_and_drains() {
+    let mut world = World::new();
+    let mut logout = vec![0x03];
+    logout.resize(16, 0);
+    world.send(&logout);
+    assert_eq!(world.shared.borrow().disconnects, 1);
+    assert_eq!(world.channel.state(), ChannelState::Draining);
+    world.run();
+    assert_eq!(world.channel.state(), ChannelState::Disconnected);
+}
+
+#[test]
+fn disconnecting_and_closing_happen_once() {
+    let mut world = World::new();
+    assert!(world.channel.disconnect());
+    assert!(!world.channel.disconnect());
+    assert!(!world.channel.close());
+    assert_eq!(world.shared.borrow().disconnects, 1);
+    let drains = |world: &World| {
+        let shared = world.shared.borrow();
+        shared
+            .sends
+            .iter()
+            .filter(|send| send.work == Work::Drain)
+            .count()
+    };
+    assert_eq!(drains(&world), 1);
+}
+
+#[test]
+fn a_closed_channel_waits_for_the_executor_and_sends_nothing() {
+    let mut world = World::new();
+    world.shared.borrow_mut().slow = true;
+    world.send(&read(1, 512, 0, 512));
+    assert!(world.channel.close());
+    assert_eq!(world.shared.borrow().aborted.len(), 1);
+    world.run();
+    assert_eq!(world.channel.state(), ChannelState::Draining);
+    world.finish_commands();
+    assert_eq!(world.channel.state(), ChannelState::Disconnected);
+    assert!(world.shared.borrow().sends.is_empty());
+    assert!(world.responses.is_empty());
+}
+
+#[test]
+fn a_failed_read_closes_the_channel_and_the_command_is_not_executed() {
+    let mut world = World::new();
+    world.send(&write(1, 512, 0, 512));
+    let read = world.shared.borrow_mut().sends.pop_front().unwrap();
+    world.channel.completed(Completion {
+        work: read.work,
+        result: Err(10),
+    });
+    world.channel.settle();
+    assert_eq!(world.channel.state(), ChannelState::Draining);
+    assert!(world.shared.borrow().failed);
+    world.run();
+    assert_eq!(world.channel.state(), ChannelState::Disconnected);
+    assert_eq!(world.shared.borrow().started, 0);
+}
+
+#[test]
+fn a_channel_whose_requests_never_come_back_can_be_given_up() {
+    let mut world = World::new();
+    world.channel.close();
+    world.shared.borrow_mut().sends.clear();
+    world.channel.give_up_draining();
+    assert_eq!(world.channel.state(), ChannelState::Disconnected);
+}
