@@ -20,15 +20,21 @@ use super::endpoint::{Endpoint, RECEIVE, Write};
 use super::flow::{Cost, Inbox, Outbox, Segment, Violation};
 use super::mapping::{Announcement, Mappings, Range, locate};
 use super::memory::{Access, Registration};
+use super::pace::Pace;
 use super::vectors::Cursor;
 use super::wait::{Notifier, Waiters};
 use super::wire::{BIG_ENDIAN, ConnData, MAPPING_LEN, Message, TARGET_LEN, Target};
 
 /// Bytes of the first segment of a call; each is twice as long as the one
 /// before, so that copying and sending overlap.
-const FIRST_SEGMENT: usize = 2048;
+const FIRST_SEGMENT: usize = 1 << 14;
 /// Bytes of the longest segment.
 const LONGEST_SEGMENT: usize = 1 << 16;
+
+/// Bytes of the longest send that is gathered with others into one message.
+const LONGEST_GATHERED: usize = 1024;
+/// Bytes of the longest message that is gathered.
+const LONGEST_DRAFT: usize = 1 << 13;
 
 /// Whether the peer can be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +92,9 @@ struct Core {
     /// Something changed that others may wait for.
     changed: bool,
     mappings: Mappings,
+    pace: Pace,
+    /// Somebody was asked to post what was gathered.
+    flush_asked: bool,
     controls: usize,
     consumed_receives: usize,
 }
@@ -168,6 +177,8 @@ impl Connection {
                 armed: false,
                 changed: false,
                 mappings: Mappings::default(),
+                pace: Pace::default(),
+                flush_asked: false,
                 controls: 0,
                 consumed_receives: 0,
             }),
@@ -388,31 +399,98 @@ impl Connection {
         true
     }
 
-    /// Sends as much of `source` as the peer has room for.
+    /// Sends as much of `source` as the peer has room for. Small pieces of
+    /// many are only gathered; then it returns `true`, once for all that is
+    /// gathered, and the caller sees to it that [`Connection::flush`] is
+    /// called soon.
     ///
     /// # Errors
     /// `EAGAIN` if it has room for nothing, `EPIPE` after the program shut
     /// down this direction, `ECONNRESET` after the peer ended the connection,
     /// once what broke it.
-    pub fn send(&self, source: &mut Cursor<'_>, ramp: &mut usize) -> Result<()> {
+    pub fn send(&self, source: &mut Cursor<'_>, ramp: &mut usize) -> Result<bool> {
         self.with_core(|core| {
             self.progress(core);
             Self::sendable(core)?;
-            self.announce(core)?;
             let before = source.remaining();
-            while source.remaining() > 0 && core.outbox.can_send() {
-                *ramp = next_segment(*ramp);
-                self.post_segment(core, source, *ramp, |outbox, wanted, inline| {
-                    let segment = outbox.take_segment(wanted, inline)?;
-                    Some((segment, Some(Message::Data(segment.length as u32))))
-                });
-                Self::sendable(core)?;
+            let small = before <= LONGEST_GATHERED;
+            if small && core.pace.note_send() && core.mappings.next().is_none() {
+                self.gather(core, source);
+            } else {
+                self.post_draft(core);
+                self.announce(core)?;
+                self.send_segments(core, source, ramp)?;
             }
             if source.remaining() == before {
                 return Err(retry());
             }
-            Ok(())
+            let ask = core.outbox.has_draft() && !core.flush_asked;
+            core.flush_asked |= ask;
+            Ok(ask)
         })
+    }
+
+    fn send_segments(
+        &self,
+        core: &mut Core,
+        source: &mut Cursor<'_>,
+        ramp: &mut usize,
+    ) -> Result<()> {
+        while source.remaining() > 0 && core.outbox.can_send() {
+            *ramp = next_segment(*ramp);
+            self.post_segment(core, source, *ramp, |outbox, wanted, inline| {
+                let segment = outbox.take_segment(wanted, inline)?;
+                Some((segment, Some(Message::Data(segment.length as u32))))
+            });
+            Self::sendable(core)?;
+        }
+        Ok(())
+    }
+
+    /// Adds `source` to the message that is gathered, as far as there is room;
+    /// messages that are full are posted.
+    fn gather(&self, core: &mut Core, source: &mut Cursor<'_>) {
+        while source.remaining() > 0 && core.link == Link::Up {
+            match core.outbox.gather(source.remaining(), LONGEST_DRAFT) {
+                Some((offset, length)) => self.fill(source, offset, length),
+                None if core.outbox.has_draft() => {}
+                None => return,
+            }
+            if core.outbox.draft_is_full() {
+                self.post_draft(core);
+            }
+        }
+    }
+
+    /// Posts what was gathered, if anything.
+    fn post_draft(&self, core: &mut Core) {
+        let Some(segment) = core.outbox.take_draft() else {
+            return;
+        };
+        if core.link != Link::Up {
+            return;
+        }
+        let report = core.outbox.report();
+        let write = Write {
+            target: segment.target,
+            message: Some(Message::Data(segment.length as u32)),
+            id: Work::Data(report.unwrap_or_default()).encode(),
+            signaled: report.is_some(),
+        };
+        let posted = self
+            .endpoint
+            .post_buffered(&write, segment.offset, segment.length);
+        if let Err(error) = posted {
+            self.fail(core, &error);
+        }
+    }
+
+    /// Posts what was gathered, see [`Connection::send`].
+    pub fn flush(&self) {
+        self.with_core(|core| {
+            core.flush_asked = false;
+            self.post_draft(core);
+        });
     }
 
     fn sendable(core: &mut Core) -> Result<()> {
@@ -560,6 +638,7 @@ impl Connection {
         self.with_core(|core| {
             let registration = core.mappings.remove(range)?;
             self.progress(core);
+            self.post_draft(core);
             if Self::is_up(core)
                 && let Err(error) = self.announce(core)
             {
@@ -589,6 +668,7 @@ impl Connection {
         self.with_core(|core| {
             self.progress(core);
             Self::sendable(core)?;
+            self.post_draft(core);
             self.announce(core)?;
             if !core.outbox.can_post() {
                 return Err(retry());
@@ -619,6 +699,8 @@ impl Connection {
     /// `EAGAIN` if there is nothing yet, once what broke the connection.
     pub fn receive(&self, target: &mut Cursor<'_>, peek: bool) -> Result<usize> {
         self.with_core(|core| {
+            core.pace.note_receive();
+            self.post_draft(core);
             if core.inbox.unread() < target.remaining() {
                 self.progress(core);
             }
@@ -668,9 +750,13 @@ impl Connection {
         })
     }
 
-    /// What would not wait.
-    pub fn readiness(&self) -> Readiness {
+    /// What would not wait. Who is interested in `reading` wants the peer to
+    /// know all that was sent.
+    pub fn readiness(&self, reading: bool) -> Readiness {
         self.with_core(|core| {
+            if reading {
+                self.post_draft(core);
+            }
             self.progress(core);
             let up = core.link == Link::Up;
             let ended = !core.readable || !up;
@@ -691,6 +777,7 @@ impl Connection {
     pub fn shutdown(&self, directions: Directions) -> bool {
         self.with_core(|core| {
             self.progress(core);
+            self.post_draft(core);
             let was_open = core.readable || core.writable;
             if directions != Directions::Write {
                 core.readable = false;

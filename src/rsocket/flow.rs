@@ -208,9 +208,21 @@ pub struct Segment {
     pub inline: bool,
 }
 
+/// A data message that is filled by several sends before it is posted. Room
+/// and credit are taken already.
+#[derive(Clone, Copy, Debug)]
+struct Draft {
+    target: Target,
+    offset: usize,
+    length: usize,
+    /// Nothing more fits.
+    full: bool,
+}
+
 /// The sending side.
 #[derive(Debug)]
 pub struct Outbox {
+    draft: Option<Draft>,
     sent: u16,
     limit: u16,
     targets: [Target; 2],
@@ -231,6 +243,7 @@ impl Outbox {
     pub fn new(capacity: usize, queue: u16, peer: &ConnData) -> Self {
         let slots = queue.saturating_sub(CONTROL_SLOTS);
         Self {
+            draft: None,
             sent: 0,
             limit: peer.credits,
             targets: [peer.buffer, Target::default()],
@@ -287,15 +300,76 @@ impl Outbox {
         let length = wanted.min(target.length as usize);
         let segment = self.take_space(length, inline, target)?;
         self.sent = self.sent.wrapping_add(1);
-        let used = segment.length as u32;
-        if let Some(entry) = self.targets.get_mut(self.current) {
-            entry.addr = entry.addr.wrapping_add(u64::from(used));
-            entry.length = entry.length.saturating_sub(used);
-            if entry.length == 0 {
-                self.current ^= 1;
-            }
-        }
+        self.use_target(segment.length);
         Some(segment)
+    }
+
+    /// Takes `bytes` of the current target; returns whether that was the rest.
+    fn use_target(&mut self, bytes: usize) -> bool {
+        let Some(entry) = self.targets.get_mut(self.current) else {
+            return true;
+        };
+        entry.addr = entry.addr.wrapping_add(bytes as u64);
+        entry.length = entry.length.saturating_sub(bytes as u32);
+        let rest = entry.length == 0;
+        if rest {
+            self.current ^= 1;
+        }
+        rest
+    }
+
+    /// Takes room in the send buffer for up to `wanted` bytes of a message
+    /// that is not posted yet, up to `most` bytes of it in all: offset and
+    /// length. `None` if there is no such room: then the message is to be
+    /// posted, if there is one.
+    pub fn gather(&mut self, wanted: usize, most: usize) -> Option<(usize, usize)> {
+        let mut draft = match self.draft {
+            Some(draft) => draft,
+            None if !self.can_send() => return None,
+            None => {
+                self.sent = self.sent.wrapping_add(1);
+                self.take_slot();
+                Draft {
+                    target: self.target(),
+                    offset: self.position,
+                    length: 0,
+                    full: false,
+                }
+            }
+        };
+        if draft.full {
+            return None;
+        }
+        let offset = self.position;
+        let length = wanted
+            .min(self.target().length as usize)
+            .min(self.free)
+            .min(most.saturating_sub(draft.length));
+        self.take_bytes(length);
+        draft.length = draft.length.saturating_add(length);
+        draft.full = self.use_target(length) || self.free == 0 || draft.length >= most;
+        self.draft = Some(draft);
+        Some((offset, length))
+    }
+
+    /// Whether a message is gathered that is not posted yet.
+    pub fn has_draft(&self) -> bool {
+        self.draft.is_some()
+    }
+
+    /// Whether nothing more fits into the message that is gathered.
+    pub fn draft_is_full(&self) -> bool {
+        self.draft.is_some_and(|draft| draft.full)
+    }
+
+    /// The message that was gathered, to be posted now.
+    pub fn take_draft(&mut self) -> Option<Segment> {
+        self.draft.take().map(|draft| Segment {
+            target: draft.target,
+            offset: draft.offset,
+            length: draft.length,
+            inline: false,
+        })
     }
 
     /// Takes room for a write of up to `wanted` bytes to `target` that is no
@@ -316,15 +390,23 @@ impl Outbox {
             length,
             inline: bytes == 0,
         };
+        self.take_bytes(bytes);
+        self.take_slot();
+        Some(segment)
+    }
+
+    fn take_bytes(&mut self, bytes: usize) {
         self.free = self.free.saturating_sub(bytes);
         self.position = self.position.saturating_add(bytes);
         if self.position >= self.capacity {
             self.position = self.position.saturating_sub(self.capacity);
         }
+        self.unreported.bytes = self.unreported.bytes.saturating_add(bytes as u32);
+    }
+
+    fn take_slot(&mut self) {
         self.slots_free = self.slots_free.saturating_sub(1);
         self.unreported.slots = self.unreported.slots.saturating_add(1);
-        self.unreported.bytes = self.unreported.bytes.saturating_add(bytes as u32);
-        Some(segment)
     }
 
     /// Charges a message that is no data; `false` if the peer has granted
@@ -360,6 +442,10 @@ impl Outbox {
     /// `None` if there is no slot.
     pub fn take_control(&mut self) -> Option<Cost> {
         self.control_free = self.control_free.checked_sub(1)?;
+        // What a draft takes is in use until that was posted.
+        if self.draft.is_some() {
+            return Some(Cost::default());
+        }
         Some(std::mem::take(&mut self.unreported))
     }
 
@@ -492,6 +578,19 @@ mod tests {
         assert_eq!(sent, 3);
     }
 
+    #[test]
+    fn small_sends_gather_within_the_target() {
+        let mut outbox = Outbox::new(8192, 64, &peer(1, 100));
+        assert_eq!(outbox.gather(60, 4096), Some((0, 60)));
+        assert_eq!(outbox.gather(60, 4096), Some((60, 40)));
+        assert!(outbox.draft_is_full());
+        assert_eq!(outbox.gather(20, 4096), None);
+        let message = outbox.take_draft().unwrap();
+        assert_eq!((message.target.addr, message.length), (1 << 20, 100));
+        assert_eq!(outbox.gather(20, 4096), None, "no credit is left");
+        assert!(!outbox.has_draft());
+    }
+
     proptest! {
         /// Two sides that speak to each other: whatever the sizes, the sender
         /// never writes where it must not and everything arrives in order.
@@ -499,7 +598,7 @@ mod tests {
         fn both_sides_agree(
             halves in 1usize..40,
             queue in 16u16..64,
-            steps in prop::collection::vec((1usize..5000, 1usize..5000), 1..200),
+            steps in prop::collection::vec((1usize..5000, 1usize..5000, 0usize..4), 1..200),
         ) {
             let capacity = halves * 512;
             let mut inbox = Inbox::new(capacity, queue, 2);
@@ -508,7 +607,7 @@ mod tests {
                 ..peer(queue, 0)
             });
             let mut written = 0usize;
-            for (send, receive) in steps {
+            for (send, receive, gathers) in steps {
                 while let Some(grant) = inbox.grant_due() {
                     inbox.granted(&grant);
                     outbox.grant(grant.limit, grant.half.map(|half| Target {
@@ -517,7 +616,13 @@ mod tests {
                         length: half.length as u32,
                     }));
                 }
-                if let Some(segment) = outbox.take_segment(send, 0) {
+                for _ in 0..gathers {
+                    if let Some((offset, length)) = outbox.gather(send, 3000) {
+                        prop_assert!(length > 0 && length <= send && offset < 16384);
+                    }
+                }
+                let gathered = outbox.take_draft();
+                if let Some(segment) = gathered.or_else(|| outbox.take_segment(send, 0)) {
                     prop_assert_eq!(segment.target.addr as usize, written % capacity);
                     written += segment.length;
                     prop_assert!(inbox.deliver(segment.length as u32).is_ok());

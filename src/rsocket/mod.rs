@@ -10,6 +10,7 @@
 //! | [`endpoint`], [`completion`] | queue pair, completion queue and memory of a connection |
 //! | [`events`] | events of the connection manager |
 //! | [`flow`] | credits, buffer halves and send space, without any device |
+//! | [`pace`], [`flusher`] | when small sends are gathered, and who posts them |
 //! | [`wire`] | formats of private data, messages and list entries |
 //! | [`service`] | the thread that accepts, completes and ends connections |
 //! | [`poll`] | `rpoll` and `rselect` |
@@ -28,9 +29,11 @@ pub mod endpoint;
 pub mod epoll;
 pub mod events;
 pub mod flow;
+pub mod flusher;
 pub mod mapping;
 pub mod memory;
 pub mod option;
+pub mod pace;
 pub mod poll;
 pub mod service;
 pub mod settings;

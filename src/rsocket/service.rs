@@ -54,13 +54,17 @@ fn service() -> Result<&'static Service> {
             lingering: Mutex::new(Vec::new()),
         };
         service.add(std::os::fd::AsRawFd::as_raw_fd(&service.wake), WAKE)?;
-        spawn()?;
+        spawn("rsocket", || SERVICE.wait().run())?;
         Ok(service)
     })
 }
 
-/// Starts the thread with all signals blocked, which it inherits.
-fn spawn() -> Result<()> {
+/// Starts a thread of the library's own with all signals blocked, which it
+/// inherits.
+///
+/// # Errors
+/// `EAGAIN` and `ENOMEM` if there can be no more threads.
+pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<()> {
     // SAFETY: both sets are valid for the calls, which touch nothing else.
     let before = unsafe {
         let mut all = std::mem::zeroed();
@@ -70,13 +74,13 @@ fn spawn() -> Result<()> {
         before
     };
     let spawned = std::thread::Builder::new()
-        .name("rsocket".to_owned())
-        .spawn(|| SERVICE.wait().run());
+        .name(name.to_owned())
+        .spawn(body);
     // SAFETY: as above.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
     spawned
         .map(drop)
-        .map_err(|error| Error::from_io(&error, "start the service thread"))
+        .map_err(|error| Error::from_io(&error, "start a thread"))
 }
 
 /// Looks after `object` from now on whenever `fd` is readable.

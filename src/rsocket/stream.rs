@@ -24,6 +24,7 @@ use crate::verbs::bindings::IBV_QPT_RC;
 use super::connection::{Connection, Directions, Readiness};
 use super::endpoint::Endpoint;
 use super::events::{Channel, Report};
+use super::flusher;
 use super::option::Options;
 use super::service;
 use super::settings::Defaults;
@@ -681,11 +682,23 @@ impl Stream {
     /// # Errors
     /// Those of [`Connection::send`]; `ENOTCONN`, `EINTR`. After some bytes
     /// were taken there is no error.
-    pub fn send(&self, source: &mut Cursor<'_>, flags: i32) -> Result<usize> {
-        let mut ramp = 0;
-        self.transmit(source, flags, |connection, source| {
-            connection.send(source, &mut ramp)
-        })
+    pub fn send(self: &Arc<Self>, source: &mut Cursor<'_>, flags: i32) -> Result<usize> {
+        let (mut ramp, mut gathered) = (0, false);
+        let sent = self.transmit(source, flags, |connection, source| {
+            gathered |= connection.send(source, &mut ramp)?;
+            Ok(())
+        });
+        if gathered {
+            flusher::flush_soon(self);
+        }
+        sent
+    }
+
+    /// Posts what small sends have gathered.
+    pub fn flush(&self) {
+        if let Some(connection) = self.connection.get() {
+            connection.flush();
+        }
     }
 
     /// Calls `step` until nothing of `source` is left, waiting where it says
@@ -868,10 +881,11 @@ impl Stream {
     /// What `poll(2)` would say of the events `interest`, those that are
     /// always reported included.
     pub fn poll(&self, interest: i16) -> i16 {
-        let both = libc::POLLIN | libc::POLLRDNORM | libc::POLLOUT | libc::POLLWRNORM;
+        let reading = libc::POLLIN | libc::POLLRDNORM;
+        let both = reading | libc::POLLOUT | libc::POLLWRNORM;
         let always = libc::POLLERR | libc::POLLHUP;
         let ready = match self.connection.get() {
-            Some(connection) => connected_events(connection.readiness()),
+            Some(connection) => connected_events(connection.readiness(interest & reading != 0)),
             None => match &*locked(&self.phase) {
                 Phase::Init | Phase::Bound => libc::POLLOUT | libc::POLLHUP,
                 Phase::Listening(listener) if listener.queue.is_empty() => 0,
