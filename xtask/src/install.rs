@@ -1,6 +1,6 @@
 //! `cargo xtask install`: what a distribution's library and development
 //! package hold: the shared library with its links, the static library, the
-//! headers, `librdmacm.pc`, manual pages and licences.
+//! headers, `librdmacm.pc`, srp-target, manual pages and licences.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -33,6 +33,7 @@ impl Args {
     pub fn run(self) -> Result<ExitCode> {
         let tree = Tree::new(&self.prefix, self.destdir.as_deref(), &self.libdir)?;
         tree.install(&library::stage()?)?;
+        tree.install_srp_target(&library::stage_srp_target()?)?;
         println!(
             "installed below {}",
             tree.destination(&tree.prefix).display()
@@ -108,6 +109,13 @@ impl Tree {
             copy(&root.join(name), &doc.join(name), 0o644)?;
         }
         Ok(())
+    }
+
+    /// Installs the program in `stage`.
+    fn install_srp_target(&self, stage: &Path) -> Result<()> {
+        const NAME: &str = "srp-target";
+        let bin = self.destination(&self.prefix.join("bin"));
+        copy(&stage.join(NAME), &bin.join(NAME), 0o755)
     }
 
     /// Where `path` is written to.

@@ -48,27 +48,47 @@ impl Library {
 
 /// Builds the release library and returns the folder it is staged in.
 pub fn stage() -> Result<PathBuf> {
-    eprintln!("building the release library");
-    let built = Command::new(env_cargo())
-        .args(["build", "--release", "--package", "rdmacm"])
-        .current_dir(workspace::root())
-        .status()
-        .context("cannot start cargo")?;
-    if !built.success() {
-        bail!("the library does not build");
-    }
-    let built = target_directory()?.join("release/librdmacm.so");
+    build("rdmacm")?;
     let stage = workspace::target("stage/lib")?;
-    let _lock = workspace::lock(&stage.join(".lock"))?;
-    // Copied aside and renamed: a running machine may have the old one mapped.
-    let fresh = stage.join(".librdmacm.so.new");
-    fs::copy(&built, &fresh).with_context(|| format!("cannot copy {}", built.display()))?;
-    fs::rename(&fresh, stage.join("librdmacm.so.1"))?;
+    copy("librdmacm.so", &stage, "librdmacm.so.1")?;
     let link = stage.join("librdmacm.so");
     if !link.exists() {
         symlink("librdmacm.so.1", &link)?;
     }
     Ok(stage)
+}
+
+/// Builds srp-target, which has our library inside, and returns the folder it
+/// is staged in.
+pub fn stage_srp_target() -> Result<PathBuf> {
+    build("srp-target")?;
+    let stage = workspace::target("stage/bin")?;
+    copy("srp-target", &stage, "srp-target")?;
+    Ok(stage)
+}
+
+fn build(package: &str) -> Result<()> {
+    eprintln!("building {package} in release mode");
+    let built = Command::new(env_cargo())
+        .args(["build", "--release", "--package", package])
+        .current_dir(workspace::root())
+        .status()
+        .context("cannot start cargo")?;
+    if !built.success() {
+        bail!("{package} does not build");
+    }
+    Ok(())
+}
+
+/// Copies a file that was built to `stage`, as `name`.
+fn copy(file: &str, stage: &Path, name: &str) -> Result<()> {
+    let built = target_directory()?.join("release").join(file);
+    let _lock = workspace::lock(&stage.join(".lock"))?;
+    // Copied aside and renamed: a running machine may have the old one mapped.
+    let fresh = stage.join(format!(".{name}.new"));
+    fs::copy(&built, &fresh).with_context(|| format!("cannot copy {}", built.display()))?;
+    fs::rename(&fresh, stage.join(name))?;
+    Ok(())
 }
 
 /// The cargo that runs us.

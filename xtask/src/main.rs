@@ -41,7 +41,7 @@ enum Task {
     Headers(headers::Args),
     /// Install the packages that building and testing need
     Setup(setup::Args),
-    /// Show the distribution's own rping connect through our library
+    /// Show the library at work: rping, or a disk over SRP
     Demo(demo::Args),
     /// Run all tests
     Test(test::Args),

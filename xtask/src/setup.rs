@@ -33,6 +33,10 @@ const PACKAGES: &[&str] = &[
     "util-linux",
     "debian-archive-keyring",
     "debootstrap",
+    // Disks over SRP, in the test machine.
+    "fio",
+    "sg3-utils",
+    "e2fsprogs",
     // Measuring and checking.
     "strace",
     "valgrind",

@@ -36,10 +36,12 @@ pub enum Work {
         /// Give back the space that they take.
         release: bool,
     },
-    /// Fill a part with copies of the buffer.
+    /// Fill a part with copies of a block.
     Repeat {
-        /// The part; a multiple of the buffer's length.
+        /// The part.
         extent: Extent,
+        /// The block.
+        block: Vec<u8>,
     },
 }
 
@@ -117,9 +119,9 @@ impl Job {
                 extents,
                 mode: if release { PUNCH } else { ZERO },
             },
-            Work::Repeat { extent } => Step::Fill {
+            Work::Repeat { extent, block } => Step::Fill {
                 extents: vec![extent],
-                pattern: repeated(&buffer),
+                pattern: repeated(&block),
             },
         };
         Self {

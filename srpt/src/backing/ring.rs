@@ -361,15 +361,15 @@ mod tests {
     #[test]
     fn a_block_is_repeated() {
         let Some(mut disk) = Disk::new() else { return };
-        let mut block = disk.pool.take(512).unwrap();
-        block.fill(0);
+        let mut block = vec![0; 512];
         block[0] = 9;
         let extent = Extent {
             offset: 512,
             length: 200 * 512,
         };
+        let work = Work::Repeat { extent, block };
         disk.ring
-            .start(Token(0), 0, Work::Repeat { extent }, block, 512)
+            .start(Token(0), 0, work, Buffer::empty(), 512)
             .unwrap();
         assert_eq!(disk.finish()[0].outcome, Outcome::good(512));
         let mut bytes = vec![0; 202 * 512];

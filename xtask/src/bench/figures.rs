@@ -31,21 +31,38 @@ impl Figures {
         let mut order = [0, 1];
         order.rotate_left(round % 2);
         for which in order {
-            let (library, list) = match which {
-                0 => (&Library::Original, &mut self.original),
-                _ => (&bench.ours, &mut self.ours),
+            let library = match which {
+                0 => &Library::Original,
+                _ => &bench.ours,
             };
-            match measure(library) {
-                Ok(figure) => list.push(figure),
-                Err(error) => self.failures[which] = Some(format!("{error:#}")),
-            }
+            self.take(which, measure(library));
+        }
+    }
+
+    /// Takes what was measured: 0 is the original, 1 is ours.
+    pub fn take(&mut self, which: usize, figure: Result<f64>) {
+        match figure {
+            Ok(figure) if which == 0 => self.original.push(figure),
+            Ok(figure) => self.ours.push(figure),
+            Err(error) => self.failures[which] = Some(format!("{error:#}")),
         }
     }
 
     /// The row of the table.
     pub fn row(&self, name: &str, unit: &str) -> String {
+        self.cells(name, unit, |original, ours| original / ours)
+    }
+
+    /// The row of a table of rates, where more is better.
+    pub fn rates(&self, name: &str, unit: &str) -> String {
+        self.cells(name, unit, |original, ours| ours / original)
+    }
+
+    fn cells(&self, name: &str, unit: &str, ratio: impl Fn(f64, f64) -> f64) -> String {
         let ratio = match (median(&self.original), median(&self.ours)) {
-            (Some(original), Some(ours)) if ours > 0.0 => format!("{:.2}", original / ours),
+            (Some(original), Some(ours)) if original > 0.0 && ours > 0.0 => {
+                format!("{:.2}", ratio(original, ours))
+            }
             _ => "–".to_owned(),
         };
         let original = cell(&self.original, self.failures[0].as_deref());

@@ -6,12 +6,13 @@
 mod figures;
 mod measure;
 mod sockets;
+mod srp;
 
 use std::io;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 
 use crate::guest::Bench;
 use crate::place::Options;
@@ -43,6 +44,8 @@ pub struct Args {
 enum Subject {
     /// Sockets over RDMA
     Rsocket,
+    /// Disks over SRP: srp-target and the kernel's ib_srpt
+    Srp,
 }
 
 impl Args {
@@ -50,14 +53,15 @@ impl Args {
     pub fn run(self) -> Result<ExitCode> {
         setup::ensure()?;
         let stage = library::stage()?;
-        let programs = match self.subject {
-            Subject::Rsocket => build("sockets")?,
+        let (work, programs) = match self.subject {
+            Subject::Rsocket => ("bench", build("sockets")?),
+            Subject::Srp => ("bench-srp", library::stage_srp_target()?),
         };
         let place = self.options.place()?;
         println!("place: {}", place.describe());
         let [library, programs] = [stage, programs].map(|dir| dir.to_string_lossy().into_owned());
         let rounds = self.rounds.to_string();
-        let mut arguments = vec!["bench", "--library", &library, "--programs", &programs];
+        let mut arguments = vec![work, "--library", &library, "--programs", &programs];
         arguments.push(&rounds);
         arguments.extend(self.only.iter().map(String::as_str));
         let status = place.run(&arguments, LIMIT, &mut io::stdout())?;
@@ -80,12 +84,21 @@ fn build(name: &str) -> Result<std::path::PathBuf> {
 }
 
 /// The part beside the device. The selection begins with the number of rounds.
-pub fn inside(bench: &Bench) -> Result<ExitCode> {
+pub fn inside(work: &str, bench: &Bench) -> Result<ExitCode> {
     let (rounds, only) = match bench.selection.split_first() {
         Some((rounds, only)) => (rounds.parse()?, only),
         None => (1, &bench.selection[..]),
     };
     let wanted = |name: &str| only.is_empty() || only.iter().any(|text| name.contains(text));
+    match work {
+        "bench" => sockets(bench, rounds, wanted)?,
+        "bench-srp" => srp::inside(bench, rounds, wanted)?,
+        _ => bail!("there is no {work}"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn sockets(bench: &Bench, rounds: usize, wanted: impl Fn(&str) -> bool) -> Result<()> {
     let rows: Vec<_> = sockets::ROWS
         .iter()
         .filter(|row| wanted(row.name))
@@ -99,5 +112,5 @@ pub fn inside(bench: &Bench) -> Result<ExitCode> {
         }
         println!("{}", figures.row(row.name, row.unit));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }

@@ -7,6 +7,7 @@
 
 pub mod device;
 pub mod program;
+pub mod srp;
 
 use std::env;
 use std::path::PathBuf;
@@ -58,11 +59,11 @@ impl Args {
             quick: self.quick,
             selection: self.selection,
         };
-        if self.work == "demo" {
-            return demo::inside(&bench);
+        if self.work.starts_with("demo") {
+            return demo::inside(&self.work, &bench);
         }
-        if self.work == "bench" {
-            return bench::inside(&bench);
+        if self.work.starts_with("bench") {
+            return bench::inside(&self.work, &bench);
         }
         let mut suite = Suite::new(&self.work);
         test::inside(&self.work, &bench, &mut suite)?;

@@ -12,6 +12,7 @@ mod conformance;
 mod containers;
 mod results;
 mod rust;
+pub mod srp;
 mod valgrind;
 
 use std::path::{Path, PathBuf};
@@ -67,10 +68,12 @@ enum Name {
     Containers,
     /// Memory errors and leaks
     Valgrind,
+    /// The kernel's SRP initiator on our target
+    Srp,
 }
 
 impl Name {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Rust,
         Self::Generated,
         Self::Abi,
@@ -79,6 +82,7 @@ impl Name {
         Self::Commands,
         Self::Containers,
         Self::Valgrind,
+        Self::Srp,
     ];
 
     fn text(self) -> &'static str {
@@ -91,6 +95,7 @@ impl Name {
             Self::Commands => "commands",
             Self::Containers => "containers",
             Self::Valgrind => "valgrind",
+            Self::Srp => "srp",
         }
     }
 
@@ -214,7 +219,12 @@ fn run(
             return Ok(());
         }
         Name::Abi => return abi::run(stage, &[], suite),
-        Name::Conformance | Name::Clients | Name::Commands | Name::Containers | Name::Valgrind => {}
+        Name::Conformance
+        | Name::Clients
+        | Name::Commands
+        | Name::Containers
+        | Name::Valgrind
+        | Name::Srp => {}
     }
     let beside = Beside {
         place: place.context("no place to run in")?,
@@ -225,6 +235,7 @@ fn run(
         Name::Conformance => conformance::run(&beside, suite),
         Name::Commands => beside.run(name.text(), Some(&commands::build()?), &[], suite),
         Name::Containers => beside.run(name.text(), Some(&containers::build()?), &[], suite),
+        Name::Srp => beside.run(name.text(), Some(&srp::build()?), &[], suite),
         _ => beside.run(name.text(), None, &[], suite),
     }
 }
@@ -274,6 +285,7 @@ pub fn inside(name: &str, bench: &Bench, suite: &mut Suite) -> Result<()> {
         "commands" => commands::inside(bench, suite),
         "containers" => containers::inside(bench, suite),
         "valgrind" => valgrind::inside(bench, suite),
+        "srp" => srp::inside(bench, suite),
         _ => bail!("no suite {name} runs beside the device"),
     }
 }
@@ -319,16 +331,21 @@ fn close(done: &[Done]) -> ExitCode {
     }
 }
 
-/// Compiles a C file of this package into `target/` and returns the file made.
+/// Compiles a C file of this package into `target/` and returns the folder.
 fn compile(source: &str, output: &str, flags: &[&str]) -> Result<PathBuf> {
     let dir = workspace::target("test-programs")?;
-    let output = dir.join(output);
+    compile_into(&dir, source, output, flags)?;
+    Ok(dir)
+}
+
+/// Compiles a C file of this package into a folder.
+fn compile_into(dir: &Path, source: &str, output: &str, flags: &[&str]) -> Result<()> {
     process::output(
         Command::new("cc")
             .args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o"])
-            .arg(&output)
+            .arg(dir.join(output))
             .arg(workspace::root().join("xtask/programs").join(source))
             .args(flags),
     )?;
-    Ok(dir)
+    Ok(())
 }

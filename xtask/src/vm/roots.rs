@@ -23,6 +23,10 @@ const PACKAGES: &[&str] = &[
     "perftest",
     "valgrind",
     "libc6-dbg",
+    "fio",
+    "sg3-utils",
+    "e2fsprogs",
+    "mount",
 ];
 
 /// How often debootstrap is tried.

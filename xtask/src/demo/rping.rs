@@ -1,43 +1,17 @@
-//! `cargo xtask demo`: the distribution's own rping, its binary untouched, makes
-//! a connection through our library, and the kernel's word is taken for it.
+//! `cargo xtask demo rping`: the distribution's own rping, its binary untouched,
+//! makes a connection through our library, and the kernel's word is taken for it.
 
-use std::io;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
 use crate::guest::program::{self, Ready, Running};
 use crate::guest::{Bench, device, ip};
-use crate::place::Options;
 use crate::report::table;
-use crate::{library, setup};
 
 /// Pings enough that the client can be looked at before it ends.
 const PINGS: &str = "1000";
-
-const LIMIT: Duration = Duration::from_secs(300);
-
-/// The command line of `cargo xtask demo`.
-#[derive(clap::Args)]
-pub struct Args {
-    #[command(flatten)]
-    options: Options,
-}
-
-impl Args {
-    /// Builds the library and shows a connection made by it.
-    pub fn run(self) -> Result<ExitCode> {
-        setup::ensure()?;
-        let stage = library::stage()?;
-        let place = self.options.place()?;
-        println!("place: {}", place.describe());
-        let library = stage.to_string_lossy();
-        let status = place.run(&["demo", "--library", &library], LIMIT, &mut io::stdout())?;
-        Ok(ExitCode::from(status))
-    }
-}
 
 /// The part beside the device.
 pub fn inside(bench: &Bench) -> Result<ExitCode> {

@@ -1,0 +1,115 @@
+//! Sessions: how many there are, and what each has not been told yet.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use srpt::scsi::attention::{Attention, News};
+
+/// One initiator port's session; kept by its channels' executors.
+#[derive(Debug)]
+pub struct Session {
+    /// By index of the disk.
+    attention: Vec<Attention>,
+}
+
+/// All sessions.
+#[derive(Debug)]
+pub struct Sessions {
+    by_number: Mutex<HashMap<u64, Weak<Session>>>,
+    most: usize,
+    disks: usize,
+}
+
+impl Session {
+    /// News about the disk with this index.
+    pub fn attention(&self, disk: usize) -> Option<&Attention> {
+        self.attention.get(disk)
+    }
+}
+
+impl Sessions {
+    /// None yet, at most `most`, with so many disks each.
+    pub fn new(most: usize, disks: usize) -> Self {
+        Self {
+            by_number: Mutex::default(),
+            most,
+            disks,
+        }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.alive().len()
+    }
+
+    /// The session with this number, a new one if there is none and there is
+    /// room.
+    pub fn join(&self, number: u64) -> Option<Arc<Session>> {
+        let mut alive = self.alive();
+        if let Some(session) = alive.get(&number).and_then(Weak::upgrade) {
+            return Some(session);
+        }
+        if alive.len() >= self.most {
+            return None;
+        }
+        let attention: Vec<_> = (0..self.disks).map(|_| Attention::default()).collect();
+        for attention in &attention {
+            attention.raise(News::PowerOn);
+        }
+        let session = Arc::new(Session { attention });
+        alive.insert(number, Arc::downgrade(&session));
+        Some(session)
+    }
+
+    /// Has every session told news about a disk.
+    pub fn announce(&self, disk: usize, news: News) {
+        for session in self.alive().values().filter_map(Weak::upgrade) {
+            if let Some(attention) = session.attention(disk) {
+                attention.raise(news);
+            }
+        }
+    }
+
+    /// The table without those that are gone.
+    fn alive(&self) -> MutexGuard<'_, HashMap<u64, Weak<Session>>> {
+        let mut table = self
+            .by_number
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        table.retain(|_, session| session.strong_count() > 0);
+        table
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn channels_share_a_session_and_sessions_have_a_limit() {
+        let sessions = Sessions::new(2, 1);
+        let first = sessions.join(1).unwrap();
+        let again = sessions.join(1).unwrap();
+        assert!(Arc::ptr_eq(&first, &again));
+        let second = sessions.join(2).unwrap();
+        assert!(sessions.join(3).is_none());
+        drop(second);
+        assert_eq!(sessions.count(), 1);
+        assert!(sessions.join(3).is_some());
+    }
+
+    #[test]
+    fn every_session_hears_the_news() {
+        let sessions = Sessions::new(2, 2);
+        let both = [sessions.join(1).unwrap(), sessions.join(2).unwrap()];
+        for session in &both {
+            let attention = session.attention(1).unwrap();
+            assert!(attention.take(0x28).is_some(), "power on");
+            assert!(attention.take(0x28).is_none());
+        }
+        sessions.announce(1, News::Resized);
+        for session in &both {
+            assert!(session.attention(1).unwrap().take(0x28).is_some());
+        }
+    }
+}

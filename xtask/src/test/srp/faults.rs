@@ -1,0 +1,211 @@
+//! What goes wrong: the target dies, the link or the device goes away, commands
+//! are aborted. Data that was acknowledged must be there afterwards.
+
+use std::thread;
+
+use anyhow::{Context, Result, ensure};
+
+use super::{Case, Lab, case, close, thorough};
+use crate::guest::srp::initiator::{self, Disk, Session};
+use crate::guest::srp::kernel_log::Mark;
+use crate::guest::srp::target::Target;
+use crate::guest::srp::{names, read, sh, until, write};
+use crate::guest::variable;
+
+pub const CASES: &[Case] = &[
+    case("target killed during writes and started again", killed),
+    case(
+        "target killed, started again after I/O has failed",
+        killed_for_long,
+    ),
+    case("target killed for ever", dead),
+    case("link down and up during writes", link),
+    case("RDMA device removed and added again", device),
+    case("sg_reset under load", reset),
+    thorough("disk stalled until the initiator aborts", stalled),
+];
+
+/// Short delays, and no failure of I/O while the target is away.
+const PATIENT: &str = "reconnect_delay=1 fast_io_fail_tmo=off dev_loss_tmo=120";
+
+/// Long enough under way that things can happen meanwhile; fio reads back and
+/// compares everything that was acknowledged.
+const WRITES: &str =
+    "--rw=randwrite --bs=4k --size=24m --iodepth=16 --fsync=64 --verify=crc32c --rate_iops=600";
+
+/// Runs [`WRITES`] on the disk, and `fault` once they are under way.
+fn during_writes(disk: &Disk, fault: impl FnOnce() -> Result<()>) -> Result<()> {
+    let before = written(disk)?;
+    thread::scope(|scope| {
+        let writes = scope.spawn(|| disk.fio(WRITES));
+        until("writes are under way", || {
+            Ok((written(disk)? > before + 2048).then_some(()))
+        })?;
+        let fault = fault();
+        let writes = writes.join().map_err(|_| anyhow::anyhow!("panic"))?;
+        fault.and(writes.map(drop))
+    })
+}
+
+/// Sectors written to the disk so far (Documentation/block/stat.rst).
+fn written(disk: &Disk) -> Result<u64> {
+    let stat = read(format!("/sys/block/{}/stat", disk.name))?;
+    let field = stat.split_whitespace().nth(6).context("a short stat")?;
+    Ok(field.parse()?)
+}
+
+/// Starts a target on the disk that another one had.
+fn again(lab: &Lab) -> Result<Target> {
+    let image = lab.dir.join("disk");
+    lab.program.start(&format!("--lun {}", image.display()))
+}
+
+fn killed(lab: &Lab) -> Result<()> {
+    let (target, session) = lab.session(PATIENT, "")?;
+    let disk = session.disk()?;
+    let mark = Mark::now()?;
+    let mut target = Some(target);
+    during_writes(&disk, || {
+        if let Some(target) = target.take() {
+            target.kill()?;
+        }
+        target = Some(again(lab)?);
+        mark.wait("reconnect succeeded")?;
+        Ok(())
+    })?;
+    session.wait_state("running")?;
+    close(target.context("no target")?, session)?;
+    Ok(())
+}
+
+fn killed_for_long(lab: &Lab) -> Result<()> {
+    let (target, session) = lab.session("reconnect_delay=1 fast_io_fail_tmo=3", "")?;
+    let disk = session.disk()?;
+    target.kill()?;
+    session.wait_state("fail-fast")?;
+    let failed = disk.fio("--rw=randwrite --bs=4k --size=1m");
+    ensure!(failed.is_err(), "writes succeeded without a target");
+    let target = again(lab)?;
+    session.wait_state("running")?;
+    disk.fio("--rw=randwrite --bs=4k --size=4m --verify=crc32c")?;
+    close(target, session)?;
+    Ok(())
+}
+
+fn dead(lab: &Lab) -> Result<()> {
+    let (target, session) =
+        lab.session("reconnect_delay=1 fast_io_fail_tmo=2 dev_loss_tmo=5", "")?;
+    session.disk()?;
+    target.kill()?;
+    session.wait_gone()
+}
+
+fn link(lab: &Lab) -> Result<()> {
+    let netdev = variable("RDMACM_TEST_NETDEV")?;
+    let (mut target, session) = lab.session(PATIENT, "")?;
+    let disk = session.disk()?;
+    let ip6 = variable("RDMACM_TEST_IP6")?;
+    during_writes(&disk, || {
+        // Commands in flight are lost: long enough for a transport error.
+        let mark = Mark::now()?;
+        sh(&format!("ip link set {netdev} down"))?;
+        let lost = mark.wait("failed").map(drop);
+        // The kernel forgets IPv6 addresses of a link that goes down.
+        sh(&format!(
+            "ip link set {netdev} up; ip addr add {ip6}/64 dev {netdev} nodad"
+        ))?;
+        lost
+    })?;
+    session.wait_state("running")?;
+    ensure!(target.is_alive()?);
+    close(target, session)?;
+    Ok(())
+}
+
+fn device(lab: &Lab) -> Result<()> {
+    let (device, netdev) = (
+        variable("RDMACM_TEST_DEV")?,
+        variable("RDMACM_TEST_NETDEV")?,
+    );
+    let (mut target, session) = lab.session("", "")?;
+    session.disk()?;
+    sh(&format!("rdma link delete {device}"))?;
+    session.wait_gone()?;
+    let alive = target.is_alive()?;
+    sh(&format!("rdma link add {device} type rxe netdev {netdev}"))?;
+    until("the initiator has the device", || {
+        let ports = names("/sys/class/infiniband_srp");
+        Ok((!ports.is_empty()).then_some(()))
+    })?;
+    ensure!(alive, "the target ended: {}", target.output());
+    let session = until("a login succeeds", || {
+        Ok(initiator::login(target.address(), "").ok())
+    })?;
+    let disk = session.disk()?;
+    disk.fio("--rw=randwrite --bs=4k --size=1m --verify=crc32c")?;
+    close(target, session)?;
+    Ok(())
+}
+
+fn reset(lab: &Lab) -> Result<()> {
+    let (mut target, session) = lab.session("", "")?;
+    let disk = session.disk()?;
+    let idle = session.host_value("req_lim")?;
+    during_writes(&disk, || {
+        for _ in 0..5 {
+            sh(&format!("sg_reset --device {}", disk.path().display()))?;
+        }
+        Ok(())
+    })?;
+    ensure!(target.is_alive()?);
+    ensure!(
+        session.host_value("req_lim")? == idle,
+        "credits are missing"
+    );
+    close(target, session)?;
+    Ok(())
+}
+
+fn stalled(lab: &Lab) -> Result<()> {
+    // A file system that is frozen keeps writes waiting.
+    let store = lab.image("store", 128)?;
+    let mount = lab.dir.join("frozen");
+    sh(&format!(
+        "modprobe -a loop ext4; mkfs.ext4 -q {0}; mkdir -p {1}; mount -o loop {0} {1}; truncate -s 64M {1}/disk",
+        store.display(),
+        mount.display()
+    ))?;
+    let result = aborted(lab, &mount.join("disk"), &mount);
+    sh(&format!("umount {}", mount.display()))?;
+    result
+}
+
+fn aborted(lab: &Lab, image: &std::path::Path, mount: &std::path::Path) -> Result<()> {
+    let target = lab.program.start(&format!("--lun {}", image.display()))?;
+    initiator::load("ch_count=1")?;
+    let session = initiator::login(target.address(), "")?;
+    let disk = session.disk()?;
+    let idle = session.host_value("req_lim")?;
+    write(format!("/sys/block/{}/device/timeout", disk.name), "5")?;
+    let mark = Mark::now()?;
+    sh(&format!("fsfreeze --freeze {}", mount.display()))?;
+    let result = thread::scope(|scope| {
+        let writer = scope.spawn(|| disk.fio("--rw=write --bs=4k --size=64k --iodepth=4"));
+        let seen = mark.wait("SRP abort called").map(drop);
+        let thawed = sh(&format!("fsfreeze --unfreeze {}", mount.display()));
+        let writer = writer.join().map_err(|_| anyhow::anyhow!("panic"))?;
+        seen.and(thawed).and(writer.map(drop))
+    });
+    result?;
+    session_is_whole(&session, &disk, &idle)?;
+    close(target, session)?;
+    Ok(())
+}
+
+/// The session works, and no credit is lost.
+fn session_is_whole(session: &Session, disk: &Disk, idle: &str) -> Result<()> {
+    disk.fio("--rw=randwrite --bs=4k --size=1m --iodepth=32 --verify=crc32c")?;
+    until("all credits are back", || {
+        Ok((session.host_value("req_lim")? == idle).then_some(()))
+    })
+}

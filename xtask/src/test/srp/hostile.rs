@@ -1,0 +1,48 @@
+//! The initiator that speaks SRP wrongly (`programs/srp_hostile.c`, where the
+//! list is) on our target.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use super::Lab;
+use crate::guest::program;
+use crate::library::Library;
+use crate::report::{Case, Suite};
+
+/// The program's file.
+pub const PROGRAM: &str = "srp-hostile";
+
+/// Each case takes a second or two when everything is emulated.
+const PATIENCE: Duration = Duration::from_secs(900);
+
+/// Runs it; each of its cases is a case of the suite.
+pub fn run(lab: &Lab, programs: &Path, suite: &mut Suite) -> Result<()> {
+    let mut target = lab.target("")?;
+    let address = target.address().clone();
+    let (ip, port) = address.portal.rsplit_once(':').context("no port")?;
+    let file = programs.join(PROGRAM);
+    let words = [
+        &file.to_string_lossy(),
+        ip,
+        port,
+        &address.ids.0,
+        &address.ids.1,
+    ];
+    let mut hostile = program::start(&words, &Library::Original)?;
+    let ended = hostile
+        .wait_for(PATIENCE)
+        .and_then(|status| status.context("it hangs"));
+    for case in hostile.output().lines().filter_map(Case::parse) {
+        suite.record(case.name, case.outcome);
+    }
+    suite.check("hostile: all was tried", ended.map(drop));
+    suite.check("hostile: srp-target lives and ends well", {
+        (|| {
+            ensure!(target.is_alive()?, "{}", target.output());
+            target.stop().map(drop)
+        })()
+    });
+    Ok(())
+}

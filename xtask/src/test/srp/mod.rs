@@ -1,0 +1,145 @@
+//! Suite `srp`: the kernel's own initiator, untouched, on our target program.
+//!
+//! Every case starts its own target, logs in, and must leave the initiator
+//! without sessions; so the cases are independent of one another.
+
+mod disks;
+mod faults;
+mod hostile;
+mod login;
+mod transfers;
+mod valgrind;
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+
+use crate::guest::srp::initiator::{self, Session};
+use crate::guest::srp::target::{self, Program, Target};
+use crate::guest::{Bench, ip};
+use crate::library;
+use crate::report::{Outcome, Suite};
+
+use super::compile_into;
+
+/// Builds the programs and returns their folder.
+pub fn build() -> Result<PathBuf> {
+    let dir = library::stage_srp_target()?;
+    compile_into(
+        &dir,
+        "srp_hostile.c",
+        hostile::PROGRAM,
+        &["-lrdmacm", "-libverbs"],
+    )?;
+    Ok(dir)
+}
+
+/// One thing that must work.
+struct Case {
+    name: &'static str,
+    run: fn(&Lab) -> Result<()>,
+    /// Left out with `--quick`.
+    thorough: bool,
+}
+
+const fn case(name: &'static str, run: fn(&Lab) -> Result<()>) -> Case {
+    Case {
+        name,
+        run,
+        thorough: false,
+    }
+}
+
+const fn thorough(name: &'static str, run: fn(&Lab) -> Result<()>) -> Case {
+    Case {
+        name,
+        run,
+        thorough: true,
+    }
+}
+
+/// What the cases work with.
+struct Lab {
+    program: Program,
+    dir: PathBuf,
+}
+
+impl Lab {
+    /// A fresh sparse file of so many MiB.
+    fn image(&self, name: &str, mebibytes: u64) -> Result<PathBuf> {
+        let path = self.dir.join(name);
+        target::image(&path, mebibytes)?;
+        Ok(path)
+    }
+
+    /// A target with one disk of 64 MiB, and `options`.
+    fn target(&self, options: &str) -> Result<Target> {
+        let image = self.image("disk", 64)?;
+        self.program
+            .start(&format!("--lun {} {options}", image.display()))
+    }
+
+    /// The same, with the initiator loaded with `parameters` and logged in.
+    fn session(&self, parameters: &str, options: &str) -> Result<(Target, Session)> {
+        let target = self.target(options)?;
+        initiator::load(parameters)?;
+        let session = initiator::login(target.address(), "")
+            .with_context(|| format!("target: {}", target.output()))?;
+        Ok((target, session))
+    }
+}
+
+/// Logs out and stops the target; both must end well.
+fn close(target: Target, session: Session) -> Result<String> {
+    session.logout()?;
+    target.stop()
+}
+
+/// The part beside the device.
+pub fn inside(bench: &Bench, suite: &mut Suite) -> Result<()> {
+    let dir = std::env::temp_dir().join(format!("srp-{}", std::process::id()));
+    std::fs::create_dir_all(&dir)?;
+    let lab = Lab {
+        program: program(&bench.programs)?,
+        dir,
+    };
+    let groups = [
+        login::CASES,
+        disks::CASES,
+        transfers::CASES,
+        faults::CASES,
+        valgrind::CASES,
+    ];
+    for case in groups.into_iter().flatten() {
+        let chosen = |text: &String| case.name.contains(text.as_str());
+        if !bench.selection.is_empty() && !bench.selection.iter().any(chosen) {
+            continue;
+        }
+        if bench.quick && case.thorough {
+            suite.record(case.name, Outcome::Skipped("--quick".to_owned()));
+            continue;
+        }
+        let started = Instant::now();
+        let result = (case.run)(&lab);
+        let result = match initiator::logout_all() {
+            Ok(()) => result,
+            Err(error) => result.and(Err(error)),
+        };
+        println!("# {} s", started.elapsed().as_secs());
+        suite.check(case.name, result);
+    }
+    if bench.selection.is_empty() || bench.selection.iter().any(|text| text == "hostile") {
+        hostile::run(&lab, &bench.programs, suite)?;
+    }
+    Ok(())
+}
+
+/// Our target in this folder.
+pub fn program(programs: &Path) -> Result<Program> {
+    Ok(Program {
+        file: programs.join("srp-target"),
+        ip: ip()?,
+        under: Vec::new(),
+    })
+}
