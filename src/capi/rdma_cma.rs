@@ -334,7 +334,9 @@ pub unsafe extern "C" fn rdma_create_qp_ex(
 }
 
 /// Destroys the queue pair of an identifier and the completion queues that the
-/// library created for it. Does nothing without one. See rdma_destroy_qp(3).
+/// library created for it. Does nothing without one. What could not be
+/// destroyed stays in the members of `id`, for another call. See
+/// rdma_destroy_qp(3).
 ///
 /// # Safety
 /// No other thread posts to the queue pair or uses its completion queues.

@@ -176,8 +176,12 @@ unsafe fn read_connect_data(rai: &rdma_addrinfo) -> Result<Vec<u8>> {
 /// Destroys an endpoint with its queue pair and shared receive queue. Blocks
 /// like [`Id::destroy`]. Failures are logged only.
 pub fn destroy(id: Arc<Id>) {
-    qp::destroy(&id);
-    srq::destroy(&id);
+    // Twice, since what is left the first time would be lost with the
+    // identifier; usually there is nothing to do any more.
+    for _ in 0..2 {
+        qp::destroy(&id);
+        srq::destroy(&id);
+    }
     id.state().endpoint = None;
     if let Err(error) = id.destroy() {
         log::error!("endpoint not destroyed: {error}");

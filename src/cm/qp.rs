@@ -206,17 +206,21 @@ fn prepare(id: &Id, qp: *mut ibv_qp) -> Result<()> {
 }
 
 /// Destroys the identifier's queue pair and the completion queues that the
-/// library made for it. Nothing to do without one.
+/// library made for it. Without a queue pair, only the completion queues that
+/// an earlier call had to leave.
 ///
 /// Blocks until the program has acknowledged the asynchronous events of the
 /// queue pair and the completion events of its queues, as `ibv_destroy_qp(3)`
 /// and `ibv_destroy_cq(3)` say. No lock is held meanwhile, since the thread
 /// that acknowledges them may be getting an event of this identifier.
 ///
-/// If libibverbs cannot destroy the queue pair, it stays with the identifier,
+/// What libibverbs cannot destroy stays with the identifier, for another call,
 /// and the log says why.
 pub fn destroy(id: &Id) {
     let Some(qp) = take(id) else {
+        if id.srq().is_null() {
+            cq::destroy_both(id);
+        }
         return;
     };
     // SAFETY: the program gave the queue pair to the identifier, which does

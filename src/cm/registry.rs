@@ -55,7 +55,8 @@ impl<V> Registry<V> {
 
     /// Removes and returns what `key` stands for.
     pub fn remove(&self, key: u64) -> Option<V> {
-        self.write(key)?.remove(&key)
+        let mut shard = self.write(key)?;
+        take(&mut shard, key)
     }
 
     /// Removes `key` only while its value satisfies `is_mine`, so that a
@@ -64,9 +65,19 @@ impl<V> Registry<V> {
         if let Some(mut shard) = self.write(key)
             && shard.get(&key).is_some_and(is_mine)
         {
-            shard.remove(&key);
+            take(&mut shard, key);
         }
     }
+}
+
+/// Removes and returns what `key` stands for. An empty map would keep its last
+/// node, so it makes way for a new one: a library at rest holds no memory.
+fn take<V>(shard: &mut BTreeMap<u64, V>, key: u64) -> Option<V> {
+    let value = shard.remove(&key);
+    if shard.is_empty() {
+        *shard = BTreeMap::new();
+    }
+    value
 }
 
 impl<V: Clone> Registry<V> {

@@ -221,7 +221,9 @@ impl Id {
     /// # Errors
     /// `EINVAL` if another thread is destroying it; else what the kernel
     /// says, and then the identifier is as before. A kernel object that is
-    /// gone already (`EBADF`, `ENOENT`: its channel was closed) is no error.
+    /// gone already (`EBADF`, `ENOENT`: its channel was closed) is no error,
+    /// and in synchronous mode there is none, since the kernel's object goes
+    /// with the private channel.
     pub fn destroy(self: Arc<Self>) -> Result<()> {
         if self.destroying.swap(true, Ordering::AcqRel) {
             return Err(Error::invalid("destroy an identifier twice"));
@@ -232,6 +234,10 @@ impl Id {
         messenger::dismiss_all(&self);
         let reported = match self.destroy_kernel_object() {
             Ok(reported) => reported,
+            Err(error) if self.is_synchronous() => {
+                log::warn!("{self}: {error}; it goes with its channel");
+                None
+            }
             Err(error) => {
                 self.destroying.store(false, Ordering::Release);
                 log::error!("{self}: {error}");

@@ -229,7 +229,10 @@ static void clean_up(struct end *end, enum style style)
 			rdma_freeaddrinfo(end->info);
 		return;
 	}
-	if (end->id && end->id->qp)
+	if (end->id)
+		rdma_destroy_qp(end->id);
+	/* What could not be destroyed is still there, and can be once more. */
+	if (end->id && (end->id->qp || end->id->send_cq || end->id->recv_cq))
 		rdma_destroy_qp(end->id);
 	destroy(end->id);
 	destroy(end->listener);
@@ -303,12 +306,14 @@ int run_victims(const struct sockaddr *own_address, long call, int window)
 {
 	struct order order;
 	struct iovec vector = { &order, sizeof(order) };
-	struct ibv_device **devices = ibv_get_device_list(NULL);
+	struct ibv_device **devices;
 
+	address = own_address;
+	use_up(call, window);
 	/* Finding and loading its drivers is libibverbs' own affair. */
+	devices = ibv_get_device_list(NULL);
 	if (devices)
 		ibv_free_device_list(devices);
-	address = own_address;
 	while (readv(STDIN_FILENO, &vector, 1) == sizeof(order)) {
 		pid_t process = fork();
 

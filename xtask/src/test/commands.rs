@@ -42,8 +42,8 @@ type Counts = BTreeMap<String, usize>;
 
 /// Compiles the programs and returns their folder.
 pub fn build() -> Result<PathBuf> {
-    compile("count.c", "count.so", &["-shared", "-fPIC", "-ldl"])?;
-    compile("connection.c", "connection", &["-lrdmacm"])
+    compile(&["count.c"], "count.so", &["-shared", "-fPIC", "-ldl"])?;
+    compile(&["connection.c"], "connection", &["-lrdmacm"])
 }
 
 /// The part beside the device.

@@ -148,7 +148,7 @@ const EXCLUSIVE: Situation = Situation {
 
 /// Compiles the probe and returns its folder.
 pub fn build() -> Result<PathBuf> {
-    compile("container.c", "container", &["-lrdmacm"])
+    compile(&["container.c"], "container", &["-lrdmacm"])
 }
 
 /// The part beside the device.

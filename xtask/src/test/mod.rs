@@ -10,6 +10,7 @@ mod columns;
 mod commands;
 mod conformance;
 mod containers;
+mod faults;
 mod results;
 mod rust;
 pub mod srp;
@@ -70,10 +71,12 @@ enum Name {
     Valgrind,
     /// The kernel's SRP initiator on our target
     Srp,
+    /// Failing system calls
+    Faults,
 }
 
 impl Name {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Rust,
         Self::Generated,
         Self::Abi,
@@ -83,6 +86,7 @@ impl Name {
         Self::Containers,
         Self::Valgrind,
         Self::Srp,
+        Self::Faults,
     ];
 
     fn text(self) -> &'static str {
@@ -96,6 +100,7 @@ impl Name {
             Self::Containers => "containers",
             Self::Valgrind => "valgrind",
             Self::Srp => "srp",
+            Self::Faults => "faults",
         }
     }
 
@@ -219,12 +224,7 @@ fn run(
             return Ok(());
         }
         Name::Abi => return abi::run(stage, &[], suite),
-        Name::Conformance
-        | Name::Clients
-        | Name::Commands
-        | Name::Containers
-        | Name::Valgrind
-        | Name::Srp => {}
+        _ => {}
     }
     let beside = Beside {
         place: place.context("no place to run in")?,
@@ -236,6 +236,7 @@ fn run(
         Name::Commands => beside.run(name.text(), Some(&commands::build()?), &[], suite),
         Name::Containers => beside.run(name.text(), Some(&containers::build()?), &[], suite),
         Name::Srp => beside.run(name.text(), Some(&srp::build()?), &[], suite),
+        Name::Faults => beside.run(name.text(), Some(&faults::build()?), &[], suite),
         _ => beside.run(name.text(), None, &[], suite),
     }
 }
@@ -286,6 +287,7 @@ pub fn inside(name: &str, bench: &Bench, suite: &mut Suite) -> Result<()> {
         "containers" => containers::inside(bench, suite),
         "valgrind" => valgrind::inside(bench, suite),
         "srp" => srp::inside(bench, suite),
+        "faults" => faults::inside(bench, suite),
         _ => bail!("no suite {name} runs beside the device"),
     }
 }
@@ -331,20 +333,22 @@ fn close(done: &[Done]) -> ExitCode {
     }
 }
 
-/// Compiles a C file of this package into `target/` and returns the folder.
-fn compile(source: &str, output: &str, flags: &[&str]) -> Result<PathBuf> {
+/// Compiles C files of this package into one program or library in `target/`
+/// and returns the folder.
+fn compile(sources: &[&str], output: &str, flags: &[&str]) -> Result<PathBuf> {
     let dir = workspace::target("test-programs")?;
-    compile_into(&dir, source, output, flags)?;
+    compile_into(&dir, sources, output, flags)?;
     Ok(dir)
 }
 
-/// Compiles a C file of this package into a folder.
-fn compile_into(dir: &Path, source: &str, output: &str, flags: &[&str]) -> Result<()> {
+/// Compiles C files of this package into one program or library in a folder.
+fn compile_into(dir: &Path, sources: &[&str], output: &str, flags: &[&str]) -> Result<()> {
+    let programs = workspace::root().join("xtask/programs");
     process::output(
         Command::new("cc")
             .args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o"])
             .arg(dir.join(output))
-            .arg(workspace::root().join("xtask/programs").join(source))
+            .args(sources.iter().map(|source| programs.join(source)))
             .args(flags),
     )?;
     Ok(())

@@ -28,7 +28,7 @@ pub fn build() -> Result<PathBuf> {
     let dir = library::stage_srp_target()?;
     compile_into(
         &dir,
-        "srp_hostile.c",
+        &["srp_hostile.c"],
         hostile::PROGRAM,
         &["-lrdmacm", "-libverbs"],
     )?;
