@@ -538,7 +538,9 @@ int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_
 int rdma_create_qp_ex(struct rdma_cm_id *id, struct ibv_qp_init_attr_ex *qp_init_attr);
 
 // Destroys the queue pair of an identifier and the completion queues that the
-// library created for it. Does nothing without one. See rdma_destroy_qp(3).
+// library created for it. Does nothing without one. What could not be
+// destroyed stays in the members of id, for another call. See
+// rdma_destroy_qp(3).
 //
 // What the caller has to see to:
 // No other thread posts to the queue pair or uses its completion queues.

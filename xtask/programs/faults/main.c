@@ -6,7 +6,7 @@
  *	faults ADDRESS CALL FAULT WINDOW EVERY
  *
  * CALL is the system call, FAULT an errno by name or "short", WINDOW more
- * calls than one connection makes, EVERY which of them to let fail (1: all).
+ * calls than one connection (or the loader) makes, EVERY which of them to let fail (1: all).
  *
  * This process (the judge) is the healthy peer (peer.c) and starts itself once
  * more under strace, which lets call number WINDOW of each thread fail. That
