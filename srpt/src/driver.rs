@@ -12,8 +12,6 @@ use rdmacm::abi::{
     RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_REJECTED,
     RDMA_CM_EVENT_TIMEWAIT_EXIT, RDMA_CM_EVENT_UNREACHABLE,
 };
-use rdmacm::cm::connect::{self, Param, Reason};
-use rdmacm::cm::id::Id;
 use rdmacm::cm::owned::{Connection, Event, EventChannel};
 use rdmacm::verbs::bindings::IBV_EVENT_COMM_EST;
 
@@ -21,6 +19,7 @@ use crate::channel::link::Completion;
 use crate::channel::rings::{Rings, Sizes};
 use crate::channel::state::ChannelState;
 use crate::channel::{Agreement, Channel};
+use crate::connection::{self, Connection as _};
 use crate::endpoint::Endpoint;
 use crate::executor::{LoginInfo, Target};
 use crate::login;
@@ -29,8 +28,6 @@ use crate::session::{Membership, Message};
 use crate::wire::RejectReason;
 use crate::wire::login::{LoginRequest, LoginResponse, OtherChannels, login_reject};
 
-/// RDMA reads under way at once on a queue pair.
-const READS: u8 = 4;
 /// How long to wait for posted requests to come back from a queue pair in
 /// error. After that it is destroyed, which has the same effect.
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
@@ -54,9 +51,8 @@ pub struct Admitted {
 }
 
 /// Refuses a login.
-pub fn reject(id: &Arc<Id>, login: &LoginRequest, reason: RejectReason) {
-    let bytes = login_reject(reason, login.tag);
-    if let Err(error) = connect::reject(id, &bytes, Reason::Consumer) {
+pub fn reject(connection: &dyn connection::Connection, login: &LoginRequest, reason: RejectReason) {
+    if let Err(error) = connection.reject(&login_reject(reason, login.tag)) {
         log::warn!("{error}");
     }
 }
@@ -106,7 +102,8 @@ pub fn serve(admitted: Admitted, settings: &Settings, target: &dyn Target) {
         others,
         immediate: login::immediate(&login, settings).most > 0,
     };
-    match accept(connection.id(), &response, initiator_depth) {
+    let accepted = connection.id().accept(&response.encode(), initiator_depth);
+    match accepted {
         Ok(()) => driver.run(&info, target),
         // The connection manager has rejected the peer.
         Err(error) => log::error!("login of {}: {error}", info.initiator),
@@ -140,7 +137,7 @@ fn make_channel(
         max_transfer: settings.max_transfer,
     })?;
     let endpoint = Endpoint::new(
-        connection.id(),
+        Box::new(Arc::clone(connection.id())),
         pool.area(),
         rings.receives(),
         settings.policy,
@@ -159,21 +156,6 @@ fn make_channel(
     );
     channel.post_receives()?;
     Ok((channel, events))
-}
-
-fn accept(id: &Arc<Id>, response: &LoginResponse, initiator_depth: u8) -> rdmacm::Result<()> {
-    let device = id.require_device()?;
-    let param = Param {
-        private_data: &response.encode(),
-        responder_resources: READS.min(device.max_responder_resources()),
-        initiator_depth: READS.min(initiator_depth).min(device.max_initiator_depth()),
-        flow_control: 1,
-        retry_count: 7,
-        rnr_retry_count: 7,
-        srq: 0,
-        qp_num: 0,
-    };
-    connect::accept(id, Some(&param))
 }
 
 struct Driver {
@@ -247,8 +229,8 @@ impl Driver {
             // The peer uses the connection, so its last message of the
             // handshake was lost or is late.
             self.notified = true;
-            let id = self.channel.link().id();
-            if let Err(error) = connect::notify(id, IBV_EVENT_COMM_EST) {
+            let connection = self.channel.link().connection();
+            if let Err(error) = connection.notify(IBV_EVENT_COMM_EST) {
                 log::debug!("{error}");
             }
         }

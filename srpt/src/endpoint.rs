@@ -1,29 +1,26 @@
 //! The queue pair of a channel with its completion queue and registered
 //! memory. What is posted when is decided in [`crate::channel`], when the
-//! connection is accepted in [`crate::driver`].
+//! connection is accepted by whoever drives the channel.
 
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 use std::ptr;
 use std::sync::Arc;
 
-use rdmacm::cm::id::Id;
-use rdmacm::cm::{connect, qp, transition};
 use rdmacm::rsocket::memory::{Access, Registration};
 use rdmacm::verbs::bindings::{
-    IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, IBV_QP_ACCESS_FLAGS,
-    IBV_QPS_INIT, IBV_QPT_RC, IBV_SEND_SIGNALED, IBV_WC_SUCCESS, IBV_WR_RDMA_READ,
-    IBV_WR_RDMA_WRITE, IBV_WR_SEND, ibv_ack_cq_events, ibv_comp_channel, ibv_cq,
-    ibv_create_comp_channel, ibv_create_cq, ibv_destroy_comp_channel, ibv_destroy_cq,
-    ibv_get_cq_event, ibv_modify_qp, ibv_qp, ibv_qp_attr, ibv_qp_init_attr, ibv_query_qp,
-    ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_wc,
+    IBV_QPT_RC, IBV_SEND_SIGNALED, IBV_WC_SUCCESS, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE,
+    IBV_WR_SEND, ibv_ack_cq_events, ibv_comp_channel, ibv_context, ibv_cq, ibv_create_comp_channel,
+    ibv_create_cq, ibv_destroy_comp_channel, ibv_destroy_cq, ibv_device_attr, ibv_get_cq_event,
+    ibv_qp, ibv_qp_init_attr, ibv_query_device, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_wc,
 };
 use rdmacm::verbs::{dispatch, failure};
 use rdmacm::{Error, Result};
 
 use crate::channel::link::{Completion, Link, Operation, ReceiveRequest, SendRequest, Work};
+use crate::connection::Connection;
 use crate::memory::Area;
-use crate::server::QpPolicy;
+use crate::queue_pair::{self, QpPolicy};
 
 /// Send requests asked for at first; halved while the device refuses.
 const SEND_QUEUE: u32 = 1024;
@@ -36,7 +33,7 @@ const POST_BATCH: usize = 64;
 
 /// A queue pair with all it needs.
 pub struct Endpoint {
-    id: Arc<Id>,
+    connection: Box<dyn Connection>,
     channel: *mut ibv_comp_channel,
     cq: *mut ibv_cq,
     notifications: u32,
@@ -60,15 +57,20 @@ impl Endpoint {
     ///
     /// # Errors
     /// What libibverbs says.
-    pub fn new(id: &Arc<Id>, area: &Arc<Area>, receives: u16, policy: QpPolicy) -> Result<Self> {
-        let device = id.require_device()?;
-        // SAFETY: the device, which the identifier keeps, keeps the context.
-        let channel = unsafe { ibv_create_comp_channel(device.context()) };
+    pub fn new(
+        connection: Box<dyn Connection>,
+        area: &Arc<Area>,
+        receives: u16,
+        policy: QpPolicy,
+    ) -> Result<Self> {
+        let context = connection.context()?;
+        // SAFETY: the connection keeps its device open.
+        let channel = unsafe { ibv_create_comp_channel(context) };
         if channel.is_null() {
             return Err(Error::last_os("create a completion channel"));
         }
         let mut endpoint = Self {
-            id: Arc::clone(id),
+            connection,
             channel,
             cq: ptr::null_mut(),
             notifications: 0,
@@ -77,21 +79,23 @@ impl Endpoint {
             _area: Arc::clone(area),
         };
         endpoint.make_nonblocking()?;
-        // SAFETY: the device keeps its domain; the area is mapped longer than
-        // the registration lives, and no peer may write to it.
-        endpoint.registration = Some(unsafe {
-            Registration::new(device.pd()?, area.base(), area.length(), Access::Local)
-        }?);
-        let receives = u32::from(receives);
-        let mut sends = SEND_QUEUE.min(device.max_qp_wr());
-        while let Err(error) = endpoint.create_queues(sends, receives) {
+        // SAFETY: as above.
+        let mut sends = SEND_QUEUE.min(unsafe { max_requests(context) }?);
+        while let Err(error) = endpoint.create_queues(context, sends, receives.into()) {
             sends /= 2;
             if sends < MIN_SEND_QUEUE {
                 return Err(error);
             }
-            log::info!("{}: {error}; {sends} sends instead", endpoint.id());
+            log::info!("{error}; {sends} sends instead");
         }
-        init_qp(id, id.qp(), policy)?;
+        let qp = endpoint.qp();
+        // SAFETY: created just now; the protection domain outlives it. The area
+        // is mapped longer than the registration lives, and no peer may write
+        // to it.
+        endpoint.registration = Some(unsafe {
+            queue_pair::init(&*endpoint.connection, qp, policy)?;
+            Registration::new((*qp).pd, area.base(), area.length(), Access::Local)
+        }?);
         endpoint.arm()?;
         Ok(endpoint)
     }
@@ -109,8 +113,12 @@ impl Endpoint {
         Ok(())
     }
 
-    fn create_queues(&mut self, sends: u32, receives: u32) -> Result<()> {
-        let context = self.id().require_device()?.context();
+    fn create_queues(
+        &mut self,
+        context: *mut ibv_context,
+        sends: u32,
+        receives: u32,
+    ) -> Result<()> {
         let entries = sends.saturating_add(receives) as i32;
         // SAFETY: context and channel are alive; vector 0 always exists.
         self.cq = unsafe { ibv_create_cq(context, entries, ptr::null_mut(), self.channel, 0) };
@@ -126,7 +134,7 @@ impl Endpoint {
         attr.cap.max_send_sge = 1;
         attr.cap.max_recv_sge = 1;
         // SAFETY: the attributes name our living completion queue.
-        let result = unsafe { qp::create(self.id(), ptr::null_mut(), &mut attr) };
+        let result = unsafe { self.connection.create_qp(&mut attr) };
         if result.is_err() {
             self.destroy_cq();
         }
@@ -153,9 +161,14 @@ impl Endpoint {
         self.notifications = 0;
     }
 
-    /// The identifier.
-    pub fn id(&self) -> &Arc<Id> {
-        &self.id
+    /// The connection.
+    pub fn connection(&self) -> &dyn Connection {
+        &*self.connection
+    }
+
+    /// The queue pair; alive as long as `self`.
+    pub fn qp(&self) -> *mut ibv_qp {
+        self.connection.qp()
     }
 
     /// Requests that the send queue holds.
@@ -207,12 +220,7 @@ impl Endpoint {
         for entry in entries.iter().take(count) {
             // SAFETY: filled by the provider.
             let entry = unsafe { entry.assume_init_ref() };
-            let result = if entry.status == IBV_WC_SUCCESS {
-                Ok(entry.byte_len)
-            } else {
-                Err(entry.status)
-            };
-            batch.extend(Work::decode(entry.wr_id).map(|work| Completion { work, result }));
+            batch.extend(completion(entry));
         }
         Ok(())
     }
@@ -221,6 +229,28 @@ impl Endpoint {
         self.registration
             .as_ref()
             .map_or(0, Registration::local_key)
+    }
+}
+
+/// What a completion says; `None` if it is of no request posted here.
+pub fn completion(entry: &ibv_wc) -> Option<Completion> {
+    let result = match entry.status {
+        IBV_WC_SUCCESS => Ok(entry.byte_len),
+        status => Err(status),
+    };
+    Work::decode(entry.wr_id).map(|work| Completion { work, result })
+}
+
+/// Most work requests of a queue.
+///
+/// # Safety
+/// `context` is open.
+unsafe fn max_requests(context: *mut ibv_context) -> Result<u32> {
+    let mut attr = zeroed!(ibv_device_attr);
+    // SAFETY: the caller vouches for the context; the structure is ours.
+    match unsafe { ibv_query_device(context, &mut attr) } {
+        0 => Ok(u32::try_from(attr.max_qp_wr).unwrap_or(0)),
+        status => Err(failure(status, "query a device")),
     }
 }
 
@@ -274,7 +304,7 @@ impl Link for Endpoint {
             // SAFETY: the queue pair lives as long as `self`; the list lives
             // until the call ends, the memory it names until the queue pair is
             // gone.
-            let status = unsafe { dispatch::post_send(self.id().qp(), first, &mut bad) };
+            let status = unsafe { dispatch::post_send(self.qp(), first, &mut bad) };
             if status != 0 {
                 return Err(failure(status, "post a send"));
             }
@@ -304,7 +334,7 @@ impl Link for Endpoint {
             }
             let mut bad = ptr::null_mut();
             // SAFETY: as for sends.
-            let status = unsafe { dispatch::post_recv(self.id().qp(), first, &mut bad) };
+            let status = unsafe { dispatch::post_recv(self.qp(), first, &mut bad) };
             if status != 0 {
                 return Err(failure(status, "post a receive"));
             }
@@ -313,67 +343,22 @@ impl Link for Endpoint {
     }
 
     fn disconnect(&mut self) -> Result<()> {
-        connect::disconnect(self.id())
+        self.connection.disconnect()
     }
 
     fn fail(&mut self) -> Result<()> {
-        let id = self.id();
-        let _guard = id.lock_qp();
-        transition::to_error(id);
-        Ok(())
+        // SAFETY: alive as long as `self`.
+        unsafe { queue_pair::fail(self.qp()) }
     }
 }
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        qp::destroy(self.id());
+        self.connection.destroy_qp();
+        // The protection domain is the device's, and stays.
+        self.registration = None;
         self.destroy_cq();
         // SAFETY: created in `new`, and its queue is gone.
         unsafe { ibv_destroy_comp_channel(self.channel) };
-    }
-}
-
-/// srpt_init_ch_qp(9): gives the queue pair of an identifier the rights of
-/// `policy`, in INIT, and makes sure that it has them.
-///
-/// # Errors
-/// What the kernel or libibverbs says; `EIO` if the rights are not what was
-/// asked for afterwards.
-pub fn init_qp(id: &Id, qp: *mut ibv_qp, policy: QpPolicy) -> Result<()> {
-    let mut attr = zeroed!(ibv_qp_attr);
-    attr.qp_state = IBV_QPS_INIT;
-    let mask = transition::query_attr(id, &mut attr)?;
-    attr.qp_access_flags = access_flags(policy);
-    let _guard = id.lock_qp();
-    // SAFETY: the caller's queue pair is alive, and no other thread destroys
-    // it while it is initialised.
-    let status = unsafe { ibv_modify_qp(qp, &mut attr, mask | IBV_QP_ACCESS_FLAGS as i32) };
-    if status != 0 {
-        return Err(failure(status, "initialise a queue pair"));
-    }
-    let mut now = zeroed!(ibv_qp_attr);
-    let mut init = zeroed!(ibv_qp_init_attr);
-    // SAFETY: as above; the structures are ours.
-    let status = unsafe { ibv_query_qp(qp, &mut now, IBV_QP_ACCESS_FLAGS as i32, &mut init) };
-    if status != 0 {
-        return Err(failure(status, "query a queue pair"));
-    }
-    // Local write has no meaning as a right of a queue pair; some devices
-    // report it, some do not.
-    let remote = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
-    if (now.qp_access_flags ^ access_flags(policy)) & remote != 0 {
-        return Err(Error::new(libc::EIO, "give a queue pair its rights"));
-    }
-    log::debug!("{id}: access flags {:#x}", now.qp_access_flags);
-    Ok(())
-}
-
-/// What `policy` grants (`enum ibv_access_flags`).
-pub fn access_flags(policy: QpPolicy) -> u32 {
-    match policy {
-        QpPolicy::Current => IBV_ACCESS_LOCAL_WRITE,
-        QpPolicy::Manual => {
-            IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE
-        }
     }
 }

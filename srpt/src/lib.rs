@@ -12,6 +12,8 @@
 //! | [`driver`] | a channel's thread, and what it waits for |
 //! | [`channel`] | commands, data and responses of a channel |
 //! | [`endpoint`] | a channel's queue pair |
+//! | [`queue_pair`] | the states of queue pairs |
+//! | [`connection`] | what is needed of the connection manager |
 //! | [`memory`] | memory for the data of commands |
 //! | [`wire`] | SRP's information units as bytes |
 //!
@@ -20,11 +22,13 @@
 
 pub mod backing;
 pub mod channel;
+pub mod connection;
 pub mod driver;
 pub mod endpoint;
 pub mod executor;
 pub mod login;
 pub mod memory;
+pub mod queue_pair;
 pub mod scsi;
 pub mod server;
 pub mod session;

@@ -18,23 +18,13 @@ use rdmacm::cm::owned::{Connection, Event, EventChannel};
 use crate::driver::{self, Admitted};
 use crate::executor::{LoginInfo, Target};
 use crate::login;
+pub use crate::queue_pair::QpPolicy;
 use crate::session::{Sessions, Wake};
 use crate::wire::login::LoginRequest;
 use crate::wire::{PortId, RejectReason};
 
 /// Connection requests that may wait to be judged.
 const BACKLOG: i32 = 128;
-
-/// Rights of peers on the queue pairs, which INIT sets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum QpPolicy {
-    /// Local write only, as today's kernel: in SRP the target alone starts
-    /// transfers.
-    #[default]
-    Current,
-    /// Local write, remote read and remote write, as srpt_init_ch_qp(9) says.
-    Manual,
-}
 
 /// How to serve.
 #[derive(Clone, Debug)]

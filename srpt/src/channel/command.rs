@@ -145,6 +145,7 @@ impl<L: Link> Channel<L> {
             return;
         };
         self.executing += 1;
+        self.unpolled = true;
         let request = request(&command, slot);
         match self.executor.start(Token(index), &request, buffer) {
             Started::Done(completed) => self.executed(completed),

@@ -102,6 +102,8 @@ pub struct Channel<L: Link> {
     done: Vec<Completed>,
     /// Commands that the executor has.
     executing: u16,
+    /// Commands were started since the executor was last polled.
+    unpolled: bool,
     /// Credits of commands that ended without a response.
     pending_credits: u32,
     /// The tag of the target's own request that is not answered.
@@ -147,6 +149,7 @@ impl<L: Link> Channel<L> {
             chain: Vec::with_capacity(MAX_CHAIN),
             done: Vec::with_capacity(slots),
             executing: 0,
+            unpolled: false,
             pending_credits: 0,
             own_request: None,
             own_requests: 0,
@@ -313,24 +316,33 @@ impl<L: Link> Channel<L> {
     /// completions, when the executor's descriptor is readable, and after
     /// [`Channel::established`].
     pub fn settle(&mut self) {
-        self.handle_received();
-        self.poll_executor();
-        self.serve_queues();
-        // Slots may have become free.
-        self.handle_received();
+        loop {
+            self.handle_received();
+            self.serve_queues();
+            // What was started is submitted in there, and what is finished
+            // may make place for more.
+            let progress = self.poll_executor();
+            if !progress && !self.unpolled {
+                break;
+            }
+        }
         self.finish_deferred();
         self.return_credits();
         self.flush_receives();
         self.finish_closing();
     }
 
-    /// Takes back what the executor has finished.
-    fn poll_executor(&mut self) {
+    /// Takes back what the executor has finished. Returns whether there was
+    /// something.
+    fn poll_executor(&mut self) -> bool {
+        self.unpolled = false;
         let done = &mut self.done;
         self.executor.poll(&mut |completed| done.push(completed));
+        let progress = !self.done.is_empty();
         while let Some(completed) = self.done.pop() {
             self.executed(completed);
         }
+        progress
     }
 
     /// Gives credits back that no response will carry.

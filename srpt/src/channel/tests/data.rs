@@ -203,7 +203,7 @@ fn an_initiator_that_exceeds_its_credits_only_waits() {
     assert_eq!(world.shared.borrow().started, CREDITS.into());
     world.shared.borrow_mut().slow = false;
     world.finish_commands();
-    while world.shared.borrow().sends.len() > 0 {
+    while !world.shared.borrow().sends.is_empty() {
         world.credits = 0;
         world.step();
     }
