@@ -155,7 +155,8 @@ ssize_t rrecvmsg(int socket, struct msghdr *msg, int flags);
 // Sends data.
 //
 // Blocks until all of it is taken, unless the socket or the call
-// (MSG_DONTWAIT) is non-blocking. No call raises SIGPIPE.
+// (MSG_DONTWAIT) is non-blocking. EPIPE comes with the signal SIGPIPE unless
+// flags holds MSG_NOSIGNAL.
 //
 // Returns the number of bytes taken, or -1 with errno: EBADF, ENOTCONN,
 // EAGAIN, EINTR, EPIPE after a shutdown, ECONNRESET after the peer ended

@@ -60,7 +60,7 @@ unsafe fn copy_bytes(bytes: &[u8], target: *mut u8, len: *mut socklen_t) {
 struct Taken {
     /// What the call returns.
     bytes: usize,
-    /// Who sent it, if there was anything.
+    /// Who sent it; streams have one peer only.
     source: Option<SockAddr>,
     /// There was more than fitted.
     truncated: bool,
@@ -98,10 +98,9 @@ unsafe fn receive_vectors(
     match &socket {
         Socket::Stream(stream) => {
             let bytes = stream.receive(&mut target, flags)?;
-            let source = (bytes > 0).then(|| stream.peer_address().ok()).flatten();
             Ok(Taken {
                 bytes,
-                source,
+                source: None,
                 truncated: false,
             })
         }
@@ -119,6 +118,12 @@ unsafe fn receive_vectors(
             })
         }
     }
+}
+
+/// The peer of a stream that data was taken from.
+fn stream_peer(socket: c_int, taken: &Taken) -> Option<SockAddr> {
+    let peer = || sockets::any(socket).and_then(|socket| sockets::peer_address(&socket));
+    (taken.bytes > 0).then(peer)?.ok()
 }
 
 /// # Safety
@@ -159,6 +164,12 @@ unsafe fn send_vectors(
             datagram.send(&mut source, dest, flags)
         }
     };
+    if flags & libc::MSG_NOSIGNAL == 0
+        && matches!(&sent, Err(error) if error.errno() == libc::EPIPE)
+    {
+        // SAFETY: it touches no memory of ours.
+        unsafe { libc::raise(libc::SIGPIPE) };
+    }
     // A cursor never counts more than fits.
     sent.map(|bytes| bytes as ssize_t)
 }
@@ -333,8 +344,9 @@ pub unsafe extern "C" fn raccept(
 ) -> c_int {
     let result = sockets::stream(socket).and_then(|stream| {
         let accepted = stream.accept()?;
-        let peer = accepted.peer_address().ok();
-        let fd = sockets::register(Socket::Stream(accepted))?;
+        let accepted = Socket::Stream(accepted);
+        let peer = sockets::peer_address(&accepted).ok();
+        let fd = sockets::register(accepted)?;
         if let Some(peer) = peer
             && !addr.is_null()
             && !addrlen.is_null()
@@ -465,15 +477,13 @@ pub unsafe extern "C" fn rrecvfrom(
 ) -> ssize_t {
     // SAFETY: the caller vouches for the buffer.
     let result = unsafe { receive(socket, buf, len, flags) };
-    if let Ok(Taken {
-        source: Some(source),
-        ..
-    }) = &result
+    if let Ok(taken) = &result
         && !src_addr.is_null()
         && !addrlen.is_null()
+        && let Some(source) = taken.source.or_else(|| stream_peer(socket, taken))
     {
         // SAFETY: not null; the caller vouches for the rest.
-        unsafe { copy_address(source, src_addr, addrlen) };
+        unsafe { copy_address(&source, src_addr, addrlen) };
     }
     respond("rrecvfrom", result.map(|taken| taken.count()))
 }
@@ -493,8 +503,7 @@ pub unsafe extern "C" fn rrecvmsg(socket: c_int, msg: *mut msghdr, flags: c_int)
         let msg = unsafe { msg.as_mut() };
         // SAFETY: the caller vouches for the buffers.
         let taken = unsafe { receive_vectors(socket, msg.msg_iov, msg.msg_iovlen, flags) }?;
-        let source = taken.source.filter(|_| sockets::stream(socket).is_err());
-        match source {
+        match taken.source {
             Some(source) if !msg.msg_name.is_null() => {
                 // SAFETY: not null; the caller vouches for the rest.
                 unsafe { copy_address(&source, msg.msg_name.cast(), &mut msg.msg_namelen) };
@@ -511,7 +520,8 @@ pub unsafe extern "C" fn rrecvmsg(socket: c_int, msg: *mut msghdr, flags: c_int)
 /// Sends data.
 ///
 /// Blocks until all of it is taken, unless the socket or the call
-/// (`MSG_DONTWAIT`) is non-blocking. No call raises `SIGPIPE`.
+/// (`MSG_DONTWAIT`) is non-blocking. `EPIPE` comes with the signal `SIGPIPE` unless
+/// `flags` holds `MSG_NOSIGNAL`.
 ///
 /// Returns the number of bytes taken, or -1 with errno: `EBADF`, `ENOTCONN`,
 /// `EAGAIN`, `EINTR`, `EPIPE` after a shutdown, `ECONNRESET` after the peer ended

@@ -97,6 +97,8 @@ struct Core {
     flush_asked: bool,
     controls: usize,
     consumed_receives: usize,
+    /// Data has come or gone since the last look of the keep-alive timer.
+    active: bool,
 }
 
 /// A connection.
@@ -181,6 +183,7 @@ impl Connection {
                 flush_asked: false,
                 controls: 0,
                 consumed_receives: 0,
+                active: false,
             }),
             waiters,
         };
@@ -254,6 +257,7 @@ impl Connection {
             }
             return;
         }
+        core.active |= matches!(work, Work::Receive | Work::Data(_));
         match work {
             Work::Receive => {
                 core.consumed_receives = core.consumed_receives.saturating_add(1);
@@ -797,6 +801,54 @@ impl Connection {
             }
             self.send_controls(core);
             core.pending.is_none() || core.link != Link::Up
+        })
+    }
+
+    /// Makes the peer's device answer if nothing has happened since the last
+    /// call; if it does not, the connection breaks. Returns `false` once there
+    /// is no connection any more.
+    pub fn keep_alive(&self) -> bool {
+        self.with_core(|core| {
+            self.progress(core);
+            let idle = !std::mem::take(&mut core.active);
+            if core.link == Link::Up
+                && idle
+                && let Some((id, _)) = Self::take_control(core, false)
+            {
+                let write = Write {
+                    target: Target::default(),
+                    message: None,
+                    id,
+                    signaled: true,
+                };
+                if let Err(error) = self.endpoint.post_empty(&write) {
+                    self.fail(core, &error);
+                }
+            }
+            core.link == Link::Up
+        })
+    }
+
+    /// What broke the connection, unless it was reported before; 0 if nothing
+    /// did.
+    pub fn take_error(&self) -> i32 {
+        self.with_core(|core| {
+            self.progress(core);
+            match &mut core.link {
+                Link::Broken { errno, reported } if !*reported => {
+                    *reported = true;
+                    *errno
+                }
+                _ => 0,
+            }
+        })
+    }
+
+    /// Whether the program may receive and send; `None` without a connection.
+    pub fn open_directions(&self) -> Option<(bool, bool)> {
+        self.with_core(|core| {
+            self.progress(core);
+            (core.link == Link::Up).then_some((core.readable, core.writable))
         })
     }
 

@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::lock::locked;
 
 use super::socket::Socket;
-use super::table::Table;
+use super::table::{Removed, Table};
 use super::wait::Wake;
 use super::{sockets, wait};
 
@@ -128,11 +128,17 @@ pub fn create(close_on_exec: bool) -> Result<RawFd> {
 /// Closes a set; `false` if the descriptor is none. Threads that wait on it
 /// return with `EBADF`.
 pub fn close(fd: RawFd) -> bool {
-    let Some(set) = SETS.remove(fd) else {
-        return false;
-    };
-    set.closed.store(true, Ordering::Release);
-    set.wake.signal();
+    match SETS.remove(fd) {
+        None => return false,
+        Some(Removed::Own(set)) => {
+            set.closed.store(true, Ordering::Release);
+            set.wake.signal();
+        }
+        Some(Removed::Inherited(_)) => {
+            // SAFETY: this process's copy of a parent's descriptor.
+            unsafe { libc::close(fd) };
+        }
+    }
     true
 }
 

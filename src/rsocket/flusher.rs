@@ -7,11 +7,12 @@
 //! when first needed, with all signals blocked, and apart from the service
 //! thread, which may be busy for long.
 
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 
 use crate::error::Result;
 use crate::lock::locked;
 
+use super::fork::PerProcess;
 use super::service::spawn;
 use super::stream::Stream;
 
@@ -34,12 +35,11 @@ pub fn flush_soon(stream: &Arc<Stream>) {
 
 /// The thread; `None` if it cannot be started.
 fn flusher() -> Option<&'static Flusher> {
-    static FLUSHER: OnceLock<Option<&'static Flusher>> = OnceLock::new();
-    *FLUSHER.get_or_init(|| {
-        start()
-            .inspect_err(|error| log::warn!("sends are not gathered: {error}"))
-            .ok()
-    })
+    static FLUSHER: PerProcess<Flusher> = PerProcess::new();
+    FLUSHER
+        .get_or_try_init(start)
+        .inspect_err(|error| log::warn!("sends are not gathered: {error}"))
+        .ok()
 }
 
 fn start() -> Result<&'static Flusher> {

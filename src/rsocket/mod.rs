@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`sockets`], [`table`] | which descriptors are sockets |
 //! | [`socket`] | a socket of any kind |
+//! | [`fork`] | what a forked child may use |
 //! | [`stream`] | stream sockets: their life from creation to close, waiting |
 //! | [`datagram`] | datagram sockets |
 //! | [`connection`] | an established stream: data and control messages |
@@ -17,6 +18,7 @@
 //! | [`epoll`] | epoll sets |
 //! | [`wait`] | sleeping and waking |
 //! | [`option`], [`settings`] | options, defaults, configuration files |
+//! | [`route`], [`tcp_info`], [`keepalive`] | path records, `TCP_INFO`, keep-alive messages |
 //! | [`mapping`] | memory that the peer may write to directly |
 //! | [`memory`], [`vectors`] | registered memory; the program's buffers |
 //!
@@ -30,17 +32,21 @@ pub mod epoll;
 pub mod events;
 pub mod flow;
 pub mod flusher;
+pub mod fork;
+pub mod keepalive;
 pub mod mapping;
 pub mod memory;
 pub mod option;
 pub mod pace;
 pub mod poll;
+pub mod route;
 pub mod service;
 pub mod settings;
 pub mod socket;
 pub mod sockets;
 pub mod stream;
 pub mod table;
+pub mod tcp_info;
 pub mod vectors;
 pub mod wait;
 pub mod wire;

@@ -2,27 +2,25 @@
 //! and encoded to bytes.
 
 use std::ffi::c_int;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::abi::rsocket::{
     RDMA_INLINE, RDMA_IOMAPSIZE, RDMA_ROUTE, RDMA_RQSIZE, RDMA_SQSIZE, SOL_RDMA,
 };
 use crate::abi::{
-    RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY,
-    RDMA_OPTION_ID_REUSEADDR, RDMA_OPTION_ID_TOS,
+    RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, RDMA_OPTION_ID_REUSEADDR, RDMA_OPTION_ID_TOS,
 };
 use crate::cm::id::Id;
 use crate::cm::option as id_option;
 use crate::error::{Error, Result};
 
+use super::keepalive::default_idle;
+use super::route;
 use super::settings::{Settings, buffer_from_option, short_from_option};
 use super::stream::Stream;
+use super::tcp_info::Info;
 use super::wire::round_mappings;
-
-/// Bytes of a path record in `RDMA_ROUTE`.
-const PATH_LEN: usize = 72;
-/// Bytes of a path record's maximum transfer unit when none is known.
-const UNKNOWN_MTU: c_int = 2048;
 
 /// The options of a socket, but for those that its calls look at.
 #[derive(Clone, Debug)]
@@ -61,6 +59,11 @@ impl Options {
         }
     }
 
+    /// Seconds of idleness after which the peer is to prove that it is there.
+    pub fn keepalive(&self) -> Option<c_int> {
+        (self.keepalive != 0).then_some(self.keep_idle)
+    }
+
     /// Those of a socket that a listener with these options makes.
     pub fn inherit(&self) -> Self {
         Self {
@@ -78,7 +81,7 @@ pub const UNKNOWN: Error = Error::new(libc::ENOTSUP, "use an unknown option");
 /// # Errors
 /// `ENOTSUP` for an unknown one, `EINVAL` for a wrong length or value or too
 /// late, else what the kernel says.
-pub fn set(stream: &Stream, level: c_int, name: c_int, value: &[u8]) -> Result<()> {
+pub fn set(stream: &Arc<Stream>, level: c_int, name: c_int, value: &[u8]) -> Result<()> {
     match (level, name) {
         (SOL_RDMA, _) => set_rdma(stream, name, value),
         (libc::SOL_SOCKET, libc::SO_LINGER) => set_linger(stream, value),
@@ -115,6 +118,9 @@ pub fn set(stream: &Stream, level: c_int, name: c_int, value: &[u8]) -> Result<(
             stream.options().v6_only = on;
             Ok(())
         }
+        (libc::SOL_SOCKET, libc::SO_KEEPALIVE) | (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => {
+            set_keepalive(stream, name, integer(value)?)
+        }
         _ => set_number(stream, level, name, integer(value)?),
     }
 }
@@ -134,15 +140,8 @@ fn set_number(stream: &Stream, level: c_int, name: c_int, value: c_int) -> Resul
                 options.settings.send_buffer = buffer_from_option(value);
             }
         }
-        (libc::SOL_SOCKET, libc::SO_KEEPALIVE) => options.keepalive = flag,
         (libc::SOL_SOCKET, libc::SO_OOBINLINE) => options.oob_inline = flag,
         (libc::IPPROTO_TCP, libc::TCP_NODELAY) => options.no_delay = flag,
-        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => {
-            if value <= 0 {
-                return Err(Error::invalid("set the keep-alive time"));
-            }
-            options.keep_idle = value;
-        }
         (
             libc::IPPROTO_TCP,
             libc::TCP_MAXSEG
@@ -156,6 +155,23 @@ fn set_number(stream: &Stream, level: c_int, name: c_int, value: c_int) -> Resul
         _ => return Err(UNKNOWN),
     }
     Ok(())
+}
+
+fn set_keepalive(stream: &Arc<Stream>, name: c_int, value: c_int) -> Result<()> {
+    {
+        let mut options = stream.options();
+        if name == libc::SO_KEEPALIVE {
+            options.keepalive = c_int::from(value != 0);
+        } else if value > 0 {
+            options.keep_idle = value;
+        } else {
+            return Err(Error::invalid("set the keep-alive time"));
+        }
+        if options.keepalive != 0 && options.keep_idle == 0 {
+            options.keep_idle = default_idle();
+        }
+    }
+    stream.keep_alive()
 }
 
 fn set_rdma(stream: &Stream, name: c_int, value: &[u8]) -> Result<()> {
@@ -172,7 +188,7 @@ fn set_rdma(stream: &Stream, name: c_int, value: &[u8]) -> Result<()> {
             settings.mappings = round_mappings(short_from_option(integer(value)?));
         }
         RDMA_ROUTE => {
-            if value.is_empty() || !value.len().is_multiple_of(PATH_LEN) {
+            if value.is_empty() || !value.len().is_multiple_of(route::RECORD_LEN) {
                 return Err(Error::invalid("set the route"));
             }
             options.route = value.to_vec();
@@ -199,6 +215,9 @@ fn set_linger(stream: &Stream, value: &[u8]) -> Result<()> {
 /// `ENOTSUP` for an unknown one.
 pub fn get(stream: &Stream, level: c_int, name: c_int) -> Result<Vec<u8>> {
     let number = |value: c_int| Ok(value.to_ne_bytes().to_vec());
+    if (level, name) == (libc::IPPROTO_TCP, libc::TCP_INFO) {
+        return Ok(info(stream).encode());
+    }
     let endpoint = stream.established().map(|connection| connection.endpoint());
     let options = stream.options();
     let settings = &options.settings;
@@ -225,7 +244,8 @@ pub fn get(stream: &Stream, level: c_int, name: c_int) -> Result<Vec<u8>> {
         (libc::IPPROTO_TCP, libc::TCP_NODELAY) => number(options.no_delay),
         (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => number(options.keep_idle),
         (libc::IPPROTO_TCP, libc::TCP_KEEPCNT | libc::TCP_KEEPINTVL) => number(1),
-        (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => number(UNKNOWN_MTU),
+        (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => number(route::packet_length(stream.id())),
+        (libc::IPPROTO_TCP, libc::TCP_CONGESTION) => number(1),
         (SOL_RDMA, RDMA_SQSIZE) => number(
             endpoint
                 .map_or(settings.send_queue, |endpoint| endpoint.send_queue())
@@ -240,18 +260,18 @@ pub fn get(stream: &Stream, level: c_int, name: c_int) -> Result<Vec<u8>> {
             c_int::try_from(endpoint.inline()).unwrap_or(c_int::MAX)
         })),
         (SOL_RDMA, RDMA_IOMAPSIZE) => number(settings.mappings.into()),
+        (SOL_RDMA, RDMA_ROUTE) if options.route.is_empty() => Ok(route::records(stream.id())),
         (SOL_RDMA, RDMA_ROUTE) => Ok(options.route.clone()),
         _ => Err(UNKNOWN),
     }
 }
 
-/// Gives the kernel path records, which ends route resolution.
-///
-/// # Errors
-/// What the kernel says.
-pub fn set_route(id: &Id, route: &[u8]) -> Result<()> {
-    let value = route.as_ptr().cast();
-    id_option::set(id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, value, route.len())
+fn info(stream: &Stream) -> Info {
+    Info {
+        state: stream.tcp_state(),
+        packet_length: route::packet_length(stream.id()).cast_unsigned(),
+        window: stream.options().settings.send_queue.into(),
+    }
 }
 
 fn set_id(id: &Id, name: c_int, value: &[u8]) -> Result<()> {

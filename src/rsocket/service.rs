@@ -9,15 +9,14 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use once_cell::sync::OnceCell;
-
 use crate::error::{Error, Result};
 use crate::lock::locked;
 
+use super::fork::PerProcess;
 use super::socket::Socket;
 use super::wait::Wake;
 
-static SERVICE: OnceCell<Service> = OnceCell::new();
+static SERVICE: PerProcess<Service> = PerProcess::new();
 
 /// Tag of the descriptor by which the thread is woken.
 const WAKE: u64 = u64::MAX;
@@ -54,7 +53,8 @@ fn service() -> Result<&'static Service> {
             lingering: Mutex::new(Vec::new()),
         };
         service.add(std::os::fd::AsRawFd::as_raw_fd(&service.wake), WAKE)?;
-        spawn("rsocket", || SERVICE.wait().run())?;
+        let service: &'static Service = Box::leak(Box::new(service));
+        spawn("rsocket", || service.run())?;
         Ok(service)
     })
 }

@@ -6,8 +6,6 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use super::wire::round_mappings;
-
 const FOLDER: &str = "/etc/rdma/rsocket";
 
 /// Largest number of entries of a queue.
@@ -67,10 +65,19 @@ impl Defaults {
                 send_queue: short("sqsize_default", 384).min(MAX_QUEUE),
                 receive_queue: short("rqsize_default", 384).min(MAX_QUEUE),
                 inline: short("inline_default", 64),
-                mappings: round_mappings(short("iomap_size", 0)),
+                mappings: mappings_from_file(number("iomap_size", 0)),
             },
             polling_time: Duration::from_micros(number("polling_time", 10).into()),
         }
+    }
+}
+
+/// What the file for the number of mappings means: above 128, the number is
+/// taken for a code of the wire already, of which 8 bits count.
+fn mappings_from_file(value: u32) -> u16 {
+    match value & 0xFFFF {
+        count @ 0..=128 => count as u16,
+        code => (code & 0xFF) as u16,
     }
 }
 

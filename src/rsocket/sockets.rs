@@ -2,7 +2,7 @@
 //! flags and close.
 
 use std::ffi::{c_int, c_long};
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use crate::abi::AF_IB;
@@ -11,9 +11,10 @@ use crate::kernel::addr::SockAddr;
 
 use super::datagram::Datagram;
 use super::epoll;
+use super::fork;
 use super::socket::Socket;
 use super::stream::Stream;
-use super::table::Table;
+use super::table::{Removed, Table};
 
 static SOCKETS: Table<Socket> = Table::new();
 
@@ -67,6 +68,7 @@ pub fn create(domain: c_int, kind: c_int, protocol: c_int) -> Result<c_int> {
     if !matches!(domain, libc::AF_INET | libc::AF_INET6 | AF_IB) {
         return Err(UNKNOWN);
     }
+    fork::watch();
     let socket = match (kind & !flags, protocol) {
         (libc::SOCK_STREAM, 0 | libc::IPPROTO_TCP) => Socket::Stream(Stream::new(domain)?),
         (libc::SOCK_DGRAM, 0 | libc::IPPROTO_UDP) => Socket::Datagram(Datagram::new(domain)?),
@@ -86,7 +88,14 @@ pub fn close(fd: c_int) -> Result<()> {
     if epoll::close(fd) {
         return Ok(());
     }
-    SOCKETS.remove(fd).ok_or(NO_SOCKET)?.close();
+    match SOCKETS.remove(fd).ok_or(NO_SOCKET)? {
+        Removed::Own(socket) => socket.close(),
+        Removed::Inherited(_) => {
+            // SAFETY: the parent's descriptor, of which this process has a
+            // copy that nothing else uses.
+            unsafe { libc::close(fd) };
+        }
+    }
     Ok(())
 }
 
@@ -142,7 +151,8 @@ pub fn local_address(socket: &Socket) -> Result<SockAddr> {
                 AF_IB => SockAddr::ib(0, 0, [0; 16], 0, 0),
                 _ => SockAddr::v6(Ipv6Addr::UNSPECIFIED, 0, 0),
             };
-            Ok(stream.local_address().unwrap_or_else(unbound))
+            let addr = stream.local_address().unwrap_or_else(unbound);
+            Ok(native(stream.domain(), addr))
         }
     }
 }
@@ -153,7 +163,21 @@ pub fn local_address(socket: &Socket) -> Result<SockAddr> {
 /// `ENOTCONN` for an unconnected socket.
 pub fn peer_address(socket: &Socket) -> Result<SockAddr> {
     match socket {
-        Socket::Stream(stream) => stream.peer_address(),
+        Socket::Stream(stream) => {
+            let addr = stream.peer_address()?;
+            Ok(native(stream.domain(), addr))
+        }
         Socket::Datagram(datagram) => datagram.peer_address().map(SockAddr::from),
+    }
+}
+
+/// The address as sockets of the family `domain` name it: IPv4 is mapped into
+/// IPv6.
+fn native(domain: c_int, addr: SockAddr) -> SockAddr {
+    match addr.ip() {
+        Some(IpAddr::V4(ip)) if domain == libc::AF_INET6 => {
+            SockAddr::v6(ip.to_ipv6_mapped(), addr.port(), 0)
+        }
+        _ => addr,
     }
 }

@@ -7,6 +7,7 @@
 //! connects and waits, which reads it itself.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
@@ -25,10 +26,12 @@ use super::connection::{Connection, Directions, Readiness};
 use super::endpoint::Endpoint;
 use super::events::{Channel, Report};
 use super::flusher;
+use super::keepalive::Keepalive;
 use super::option::Options;
 use super::service;
 use super::settings::Defaults;
 use super::socket::Socket;
+use super::tcp_info::State;
 use super::vectors::Cursor;
 use super::wait::{self, Notifier, Waiters, Wake, readable, sleep};
 use super::wire::{ConnData, IB_HEADER_LEN};
@@ -54,6 +57,7 @@ pub struct Stream {
     id: Arc<Id>,
     phase: Mutex<Phase>,
     connection: OnceLock<Connection>,
+    keepalive: Mutex<Option<Arc<Keepalive>>>,
     options: Mutex<Options>,
     nonblocking: AtomicBool,
     closed: AtomicBool,
@@ -178,6 +182,7 @@ impl Stream {
             id,
             phase: Mutex::new(phase),
             connection: OnceLock::new(),
+            keepalive: Mutex::new(None),
             options: Mutex::new(options),
             nonblocking: AtomicBool::new(false),
             closed: AtomicBool::new(false),
@@ -235,7 +240,10 @@ impl Stream {
 
     /// Takes the pending error (`SO_ERROR`), 0 if there is none.
     pub fn take_error(&self) -> i32 {
-        self.error.swap(0, Ordering::AcqRel)
+        match (self.error.swap(0, Ordering::AcqRel), self.connection.get()) {
+            (0, Some(connection)) => connection.take_error(),
+            (errno, _) => errno,
+        }
     }
 
     /// The connection, once there is one.
@@ -270,7 +278,7 @@ impl Stream {
         if !matches!(*phase, Phase::Init) {
             return Err(Error::invalid("bind a socket twice"));
         }
-        address::bind(&self.id, addr)?;
+        address::bind(&self.id, &unmapped(addr))?;
         *phase = Phase::Bound;
         Ok(())
     }
@@ -331,6 +339,7 @@ impl Stream {
     pub fn connect(self: &Arc<Self>, destination: &SockAddr) -> Result<()> {
         let nonblocking = self.is_nonblocking();
         {
+            let destination = &unmapped(destination);
             let mut phase = locked(&self.phase);
             match &*phase {
                 Phase::Init | Phase::Bound => {
@@ -479,10 +488,47 @@ impl Stream {
         None
     }
 
-    fn connected(&self, endpoint: Endpoint, peer: ConnData) {
+    fn connected(self: &Arc<Self>, endpoint: Endpoint, peer: ConnData) {
         let connection = Connection::new(endpoint, peer, Arc::clone(&self.waiters));
         // Phases lead here once.
         let _ = self.connection.set(connection);
+        if let Err(error) = self.keep_alive() {
+            log::warn!("{}: no keep-alive messages: {error}", self.id);
+        }
+    }
+
+    /// Starts, restarts or stops the keep-alive messages of the connection, as
+    /// the options have it now.
+    ///
+    /// # Errors
+    /// What the kernel says of timers.
+    pub fn keep_alive(self: &Arc<Self>) -> Result<()> {
+        let idle = self.options().keepalive();
+        let timer = match (idle, self.connection.get()) {
+            (Some(seconds), Some(_)) => Some(Keepalive::start(self, seconds)?),
+            _ => None,
+        };
+        let before = std::mem::replace(&mut *locked(&self.keepalive), timer);
+        drop(before);
+        Ok(())
+    }
+
+    /// Where the socket is in its life, in the words of TCP.
+    pub fn tcp_state(&self) -> State {
+        if let Some(connection) = self.connection.get() {
+            return match connection.open_directions() {
+                None => State::Close,
+                Some((_, false)) => State::FinWait,
+                Some((false, true)) => State::CloseWait,
+                Some((true, true)) => State::Established,
+            };
+        }
+        match &*locked(&self.phase) {
+            Phase::Init | Phase::Bound | Phase::Failed => State::Close,
+            Phase::Listening(_) => State::Listen,
+            Phase::Opening(_) => State::SynSent,
+            Phase::Accepting(_) | Phase::Connected => State::SynReceived,
+        }
     }
 
     /// The next step of connecting; the result once it is done.
@@ -532,7 +578,7 @@ impl Stream {
         if route.is_empty() {
             return address::resolve_route(&self.id, FIRST_TIMEOUT_MS << opening.attempt);
         }
-        super::option::set_route(&self.id, &route)
+        super::route::set(&self.id, &route)
     }
 
     fn request(&self, endpoint: &Endpoint) -> Result<()> {
@@ -895,6 +941,16 @@ impl Stream {
             },
         };
         ready & (interest | always)
+    }
+}
+
+/// The kernel's connection manager knows no IPv4 mapped into IPv6.
+fn unmapped(addr: &SockAddr) -> SockAddr {
+    match addr.ip() {
+        Some(IpAddr::V6(ip)) => ip
+            .to_ipv4_mapped()
+            .map_or(*addr, |ip| SockAddr::v4(ip, addr.port())),
+        _ => *addr,
     }
 }
 

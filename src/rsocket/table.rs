@@ -5,15 +5,29 @@
 //! what was put in, which is a counted reference, so a socket that another
 //! thread closes lives until its last user is done.
 
+use std::mem::ManuallyDrop;
 use std::os::fd::RawFd;
 use std::sync::{OnceLock, PoisonError, RwLock};
 
 use crate::error::{Error, Result};
 
+use super::fork;
+
 const PAGE: usize = 4096;
 const PAGES: usize = 4096;
 
-type Slot<T> = RwLock<Option<T>>;
+/// What a descriptor stands for, and in which generation of forks.
+type Slot<T> = RwLock<Option<(u32, T)>>;
+
+/// What is not in a table any more.
+#[derive(Debug)]
+pub enum Removed<T> {
+    /// This process put it in.
+    Own(T),
+    /// A parent process did, which goes on to use it; nothing of it may be
+    /// touched.
+    Inherited(ManuallyDrop<T>),
+}
 
 /// A map from descriptors to references.
 #[derive(Debug)]
@@ -46,12 +60,15 @@ impl<T: Clone> Table<T> {
         self.pages.get(page)?.get()?.get(slot)
     }
 
-    /// What `fd` stands for, if anything.
+    /// What `fd` stands for, if anything; what a parent process put in does
+    /// not count.
     pub fn get(&self, fd: RawFd) -> Option<T> {
-        self.slot(fd)?
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        let slot = self.slot(fd)?;
+        let slot = slot.read().unwrap_or_else(PoisonError::into_inner);
+        match &*slot {
+            Some((generation, object)) if *generation == fork::generation() => Some(object.clone()),
+            _ => None,
+        }
     }
 
     /// Makes `fd` stand for `object`.
@@ -64,16 +81,22 @@ impl<T: Clone> Table<T> {
         let page = self.pages.get(page).ok_or(FULL)?;
         let page = page.get_or_init(|| (0..PAGE).map(|_| RwLock::new(None)).collect());
         let slot = page.get(slot).ok_or(FULL)?;
-        *slot.write().unwrap_or_else(PoisonError::into_inner) = Some(object);
+        *slot.write().unwrap_or_else(PoisonError::into_inner) = Some((fork::generation(), object));
         Ok(())
     }
 
     /// Makes `fd` stand for nothing, and returns what it stood for.
-    pub fn remove(&self, fd: RawFd) -> Option<T> {
-        self.slot(fd)?
+    pub fn remove(&self, fd: RawFd) -> Option<Removed<T>> {
+        let slot = self.slot(fd)?;
+        let (generation, object) = slot
             .write()
             .unwrap_or_else(PoisonError::into_inner)
-            .take()
+            .take()?;
+        Some(if generation == fork::generation() {
+            Removed::Own(object)
+        } else {
+            Removed::Inherited(ManuallyDrop::new(object))
+        })
     }
 }
 
@@ -86,7 +109,7 @@ mod tests {
         static TABLE: Table<i32> = Table::new();
         for fd in [-1, i32::MIN, 0, 70000, i32::MAX] {
             assert_eq!(TABLE.get(fd), None);
-            assert_eq!(TABLE.remove(fd), None);
+            assert!(TABLE.remove(fd).is_none());
         }
         for fd in [0, 65535, 65536, 1 << 20] {
             TABLE.insert(fd, fd).unwrap();

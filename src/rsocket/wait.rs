@@ -5,6 +5,7 @@
 //! no wake-up is lost when another thread takes a notification of the device,
 //! and no lock is held while sleeping.
 
+use std::cell::RefCell;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::lock::locked;
 
+use super::fork;
 use super::settings::Defaults;
 
 /// An eventfd: readable once it was signalled, until it is cleared.
@@ -40,10 +42,24 @@ impl Wake {
     /// As for [`Wake::new`], the first time.
     pub fn of_thread() -> Result<Arc<Self>> {
         thread_local! {
-            static OWN: once_cell::unsync::OnceCell<Arc<Wake>> =
-                const { once_cell::unsync::OnceCell::new() };
+            /// With the generation of forks it belongs to: a child would
+            /// share its parent's.
+            static OWN: RefCell<Option<(u32, Arc<Wake>)>> = const { RefCell::new(None) };
         }
-        OWN.try_with(|own| own.get_or_try_init(|| Self::new().map(Arc::new)).cloned())
+        let current = |own: &RefCell<Option<(u32, Arc<Self>)>>| {
+            let mut own = own.borrow_mut();
+            match &*own {
+                Some((generation, wake)) if *generation == fork::generation() => {
+                    Ok(Arc::clone(wake))
+                }
+                _ => {
+                    let wake = Arc::new(Self::new()?);
+                    *own = Some((fork::generation(), Arc::clone(&wake)));
+                    Ok(wake)
+                }
+            }
+        };
+        OWN.try_with(current)
             .unwrap_or_else(|_| Self::new().map(Arc::new))
     }
 

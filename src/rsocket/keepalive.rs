@@ -1,0 +1,101 @@
+//! Keep-alive messages (`SO_KEEPALIVE`): a timer per socket that has an idle
+//! connection prove that the peer is still there. What is sent is the
+//! connection's business; the service thread calls the timer.
+
+use std::fs;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::{Arc, OnceLock, Weak};
+
+use crate::error::{Error, Result};
+
+use super::service::{self, Watched};
+use super::stream::Stream;
+
+/// Seconds of idleness where the kernel's default for TCP cannot be read.
+const FALLBACK: i32 = 7200;
+
+/// A timer that is running.
+#[derive(Debug)]
+pub struct Keepalive {
+    timer: OwnedFd,
+    stream: Weak<Stream>,
+}
+
+impl Keepalive {
+    /// Starts a timer that has `stream` look after its connection whenever it
+    /// was idle for `seconds`.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn start(stream: &Arc<Stream>, seconds: i32) -> Result<Arc<Self>> {
+        let flags = libc::TFD_CLOEXEC | libc::TFD_NONBLOCK;
+        // SAFETY: takes no pointers.
+        let fd = unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) };
+        if fd < 0 {
+            return Err(Error::last_os("create a timer"));
+        }
+        let keepalive = Arc::new(Self {
+            // SAFETY: just opened and nobody else's.
+            timer: unsafe { OwnedFd::from_raw_fd(fd) },
+            stream: Arc::downgrade(stream),
+        });
+        let period = libc::timespec {
+            tv_sec: seconds.max(1).into(),
+            tv_nsec: 0,
+        };
+        let setting = libc::itimerspec {
+            it_interval: period,
+            it_value: period,
+        };
+        // SAFETY: the setting lives until the call ends; the old one is not
+        // asked for.
+        let status = unsafe { libc::timerfd_settime(fd, 0, &setting, std::ptr::null_mut()) };
+        if status != 0 {
+            return Err(Error::last_os("set a timer"));
+        }
+        service::watch(fd, &keepalive)?;
+        Ok(keepalive)
+    }
+
+    fn descriptor(&self) -> RawFd {
+        self.timer.as_raw_fd()
+    }
+}
+
+impl Watched for Keepalive {
+    fn handle(self: Arc<Self>) -> bool {
+        let mut expirations = [0u8; 8];
+        // SAFETY: eight writable bytes; the descriptor does not block.
+        unsafe {
+            libc::read(
+                self.descriptor(),
+                expirations.as_mut_ptr().cast(),
+                expirations.len(),
+            )
+        };
+        match self.stream.upgrade() {
+            Some(stream) => stream
+                .established()
+                .is_some_and(|connection| connection.keep_alive()),
+            None => false,
+        }
+    }
+}
+
+impl Drop for Keepalive {
+    fn drop(&mut self) {
+        service::forget(self.descriptor(), self);
+    }
+}
+
+/// Seconds of idleness by default, as for TCP.
+pub fn default_idle() -> i32 {
+    static DEFAULT: OnceLock<i32> = OnceLock::new();
+    *DEFAULT.get_or_init(|| {
+        fs::read_to_string("/proc/sys/net/ipv4/tcp_keepalive_time")
+            .ok()
+            .and_then(|text| text.trim().parse().ok())
+            .filter(|seconds| *seconds > 0)
+            .unwrap_or(FALLBACK)
+    })
+}
