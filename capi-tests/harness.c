@@ -147,13 +147,25 @@ static bool wait_process(pid_t pid, unsigned int seconds, int *status)
 	}
 }
 
+/* How many times longer everything may take; slow tools ask for more. */
+static unsigned int patience(void)
+{
+	const char *factor = getenv("RDMACM_TEST_PATIENCE");
+	long value = factor ? strtol(factor, NULL, 10) : 1;
+
+	return value > 0 && value < 1000 ? (unsigned int)value : 1;
+}
+
 /* Runs the function to its end or its time limit; fills in missing reasons. */
 static int supervise(void (*function)(void), unsigned int seconds)
 {
 	char where[160] = "the start";
 	pid_t pid = start_process(function);
 	int status = 0;
-	bool ended = wait_process(pid, seconds, &status);
+	bool ended;
+
+	seconds *= patience();
+	ended = wait_process(pid, seconds, &status);
 
 	kill(-pid, SIGKILL);
 	if (report->file)
@@ -428,7 +440,7 @@ struct rdma_cm_event *next_event(struct rdma_event_channel *channel, int timeout
 {
 	struct rdma_cm_event *event = NULL;
 
-	if (!readable(channel, timeout * 1000))
+	if (!readable(channel, timeout * 1000 * (int)patience()))
 		FAIL("no event within %d s", timeout);
 	CHECK_OK(rdma_get_cm_event(channel, &event));
 	CHECK(event);
@@ -440,7 +452,7 @@ struct rdma_cm_event *expect_event(struct rdma_event_channel *channel,
 {
 	struct rdma_cm_event *event;
 
-	if (!readable(channel, timeout * 1000))
+	if (!readable(channel, timeout * 1000 * (int)patience()))
 		FAIL("no %s within %d s", rdma_event_str(type), timeout);
 	event = next_event(channel, 0);
 	if (event->event != type)
