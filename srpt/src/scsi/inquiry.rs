@@ -58,7 +58,11 @@ fn standard(peripheral: u8) -> Vec<u8> {
 /// The version of this package, four characters.
 fn revision() -> [u8; 4] {
     let mut revision = *b"    ";
-    for (to, from) in revision.iter_mut().zip(env!("CARGO_PKG_VERSION").bytes()) {
+    let version = env!("CARGO_PKG_VERSION").get(..4).unwrap_or_default();
+    for (to, from) in revision
+        .iter_mut()
+        .zip(version.trim_end_matches('.').bytes())
+    {
         *to = from;
     }
     revision

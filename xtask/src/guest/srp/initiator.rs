@@ -53,9 +53,21 @@ pub struct Session {
 
 /// Logs in. Returns when the kernel has looked for disks.
 ///
+/// A session that was just ended may still be known to the initiator for a
+/// moment: this waits for its end.
+pub fn login(address: &Address, options: &str) -> Result<Session> {
+    const EEXIST: i32 = 17;
+    until("the login succeeds", || match attempt(address, options) {
+        Err(error) if errno(&error) == Some(EEXIST) => Ok(None),
+        result => result.map(Some),
+    })
+}
+
+/// Tries to log in, once.
+///
 /// # Errors
 /// The kernel's, among others; see [`errno`].
-pub fn login(address: &Address, options: &str) -> Result<Session> {
+pub fn attempt(address: &Address, options: &str) -> Result<Session> {
     let before = names(PORTS);
     let file = format!(
         "/sys/class/infiniband_srp/srp-{}-1/add_target",
@@ -76,7 +88,7 @@ pub fn login(address: &Address, options: &str) -> Result<Session> {
     Ok(Session { port, host })
 }
 
-/// The error number of a failed [`login`].
+/// The error number of a failed [`attempt`].
 pub fn errno(error: &anyhow::Error) -> Option<i32> {
     error.downcast_ref::<std::io::Error>()?.raw_os_error()
 }

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::{Case, Lab, case, close};
 use crate::guest::srp::initiator;
-use crate::guest::srp::{read, sh, until, write};
+use crate::guest::srp::{names, read, sh, until, write};
 
 pub const CASES: &[Case] = &[
     case("sg_inq and the vital product data pages", inquiry),
@@ -37,7 +37,7 @@ fn inquiry(lab: &Lab) -> Result<()> {
     for (page, says) in [
         ("sv", "Device identification"),
         ("sn", "Unit serial number"),
-        ("di", "NAA 6"),
+        ("di", "0x6000"),
         ("bl", "Maximum unmap LBA count"),
         ("bdc", "Non-rotating"),
         ("lbpv", "Unmap command supported (LBPU): 1"),
@@ -115,10 +115,11 @@ fn read_only(lab: &Lab) -> Result<()> {
         let session = initiator::login(target.address(), "")?;
         let disk = session.disk()?;
         ensure!(read(format!("/sys/block/{}/ro", disk.name))? == "1");
-        // Past the kernel's own guard.
+        // Past the block layer, which would refuse by itself.
+        let generic = names(format!("/sys/block/{}/device/scsi_generic", disk.name));
+        let generic = generic.first().context("no generic device")?;
         let write = format!(
-            "head -c 512 /dev/zero | sg_raw --send=512 {} 2a 00 00 00 00 00 00 00 01 00 2>&1 || true",
-            disk.path().display()
+            "head -c 512 /dev/zero | sg_raw --send=512 /dev/{generic} 2a 00 00 00 00 00 00 00 01 00 2>&1 || true"
         );
         let said = sh(&write)?;
         ensure!(said.contains("Write protected"), "{said}");

@@ -139,7 +139,7 @@ fn device(lab: &Lab) -> Result<()> {
     })?;
     ensure!(alive, "the target ended: {}", target.output());
     let session = until("a login succeeds", || {
-        Ok(initiator::login(target.address(), "").ok())
+        Ok(initiator::attempt(target.address(), "").ok())
     })?;
     let disk = session.disk()?;
     disk.fio("--rw=randwrite --bs=4k --size=1m --verify=crc32c")?;

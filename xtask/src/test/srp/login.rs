@@ -119,7 +119,7 @@ fn manual_rights(lab: &Lab) -> Result<()> {
 /// Demands that the login fails, with this error number and kernel message.
 fn refused(address: &Address, options: &str, errno: i32, says: &str) -> Result<()> {
     let mark = Mark::now()?;
-    let error = initiator::login(address, options)
+    let error = initiator::attempt(address, options)
         .err()
         .context("the login succeeded")?;
     ensure!(initiator::errno(&error) == Some(errno), "{error:#}");
