@@ -81,12 +81,13 @@ pub fn ip() -> Result<String> {
     variable("RDMACM_TEST_IP")
 }
 
-/// The words of a command, in which `$IP` and `$IP6` stand for the addresses
-/// on the RDMA device.
+/// The words of a command, in which `$DEV` stands for the RDMA device, `$IP` and
+/// `$IP6` for the addresses on it.
 pub fn expand(command: &str) -> Result<Vec<String>> {
     command
         .split_whitespace()
         .map(|word| match word {
+            "$DEV" => variable("RDMACM_TEST_DEV"),
             "$IP" => ip(),
             "$IP6" => variable("RDMACM_TEST_IP6"),
             _ => Ok(word.to_owned()),
