@@ -13,9 +13,7 @@ use rdmacm::abi::{
     RDMA_CM_EVENT_TIMEWAIT_EXIT, RDMA_CM_EVENT_UNREACHABLE,
 };
 use rdmacm::cm::owned::{Connection, Event, EventChannel};
-use rdmacm::verbs::bindings::IBV_EVENT_COMM_EST;
 
-use crate::channel::link::Completion;
 use crate::channel::rings::{Rings, Sizes};
 use crate::channel::state::ChannelState;
 use crate::channel::{Agreement, Channel};
@@ -23,16 +21,15 @@ use crate::connection::{self, Connection as _};
 use crate::endpoint::Endpoint;
 use crate::executor::{LoginInfo, Target};
 use crate::login;
+use crate::pump::Pump;
 use crate::server::Settings;
-use crate::session::{Membership, Message};
+use crate::session::Membership;
 use crate::wire::RejectReason;
 use crate::wire::login::{LoginRequest, LoginResponse, OtherChannels, login_reject};
 
 /// How long to wait for posted requests to come back from a queue pair in
 /// error. After that it is destroyed, which has the same effect.
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
-/// Rounds of completions before anything else gets a turn.
-const ROUNDS: usize = 64;
 
 /// A login that may go on.
 pub struct Admitted {
@@ -89,9 +86,7 @@ pub fn serve(admitted: Admitted, settings: &Settings, target: &dyn Target) {
         channel,
         events,
         membership,
-        batch: Vec::new(),
-        armed: true,
-        notified: false,
+        pump: Pump::default(),
         established: false,
     };
     let response = LoginResponse {
@@ -162,11 +157,7 @@ struct Driver {
     channel: Channel<Endpoint>,
     events: Arc<EventChannel>,
     membership: Arc<Membership>,
-    batch: Vec<Completion>,
-    /// The completion queue will notify of its next completion.
-    armed: bool,
-    /// The kernel was told that the peer uses the connection.
-    notified: bool,
+    pump: Pump,
     established: bool,
 }
 
@@ -174,7 +165,7 @@ impl Driver {
     fn run(&mut self, info: &LoginInfo, target: &dyn Target) {
         let mut draining: Option<Instant> = None;
         while self.channel.state() < ChannelState::Disconnected {
-            self.serve_completions();
+            self.pump.serve(&mut self.channel);
             if self.channel.state() >= ChannelState::Draining {
                 let since = *draining.get_or_insert_with(Instant::now);
                 if since.elapsed() > DRAIN_LIMIT {
@@ -195,45 +186,10 @@ impl Driver {
                 self.channel.close();
             }
             self.serve_events(info, target);
-            self.serve_messages();
+            self.pump
+                .serve_messages(&mut self.channel, self.membership.member());
         }
         log::info!("channel {}: {:?}", info.channel, self.channel.counters());
-    }
-
-    /// Handles completions until there are none, or others want a turn.
-    fn serve_completions(&mut self) {
-        for _ in 0..ROUNDS {
-            self.batch.clear();
-            if let Err(error) = self.channel.link().poll(&mut self.batch) {
-                log::error!("{error}");
-                self.channel.close();
-            }
-            for completion in &self.batch {
-                self.channel.completed(*completion);
-            }
-            self.channel.settle();
-            if !self.batch.is_empty() {
-                continue;
-            }
-            if self.armed {
-                break;
-            }
-            // What arrives before this is found in the next round.
-            if let Err(error) = self.channel.link().arm() {
-                log::error!("{error}");
-                self.channel.close();
-            }
-            self.armed = true;
-        }
-        if self.channel.has_early() && !self.notified {
-            // The peer uses the connection, so its last message of the
-            // handshake was lost or is late.
-            self.notified = true;
-            let connection = self.channel.link().connection();
-            if let Err(error) = connection.notify(IBV_EVENT_COMM_EST) {
-                log::debug!("{error}");
-            }
-        }
     }
 
     /// Waits until there is something to do.
@@ -250,7 +206,7 @@ impl Driver {
             entry(Some(self.membership.member().wake().as_fd())),
         ];
         // Without notification to come there may be completions right now.
-        let timeout = match (self.armed, draining) {
+        let timeout = match (self.pump.is_armed(), draining) {
             (false, _) => 0,
             (true, true) => 1000,
             (true, false) => -1,
@@ -266,21 +222,9 @@ impl Driver {
         }
         let [completions, ..] = fds;
         if completions.revents != 0 {
-            self.channel.link_mut().take_notifications();
-            self.armed = false;
+            self.pump.notified(&mut self.channel);
         }
         Ok(())
-    }
-
-    fn serve_messages(&mut self) {
-        for message in self.membership.member().messages() {
-            match message {
-                Message::Close => {
-                    self.channel.disconnect();
-                }
-                Message::Reset(lun, ticket) => self.channel.reset(lun, ticket),
-            }
-        }
     }
 
     fn serve_events(&mut self, info: &LoginInfo, target: &dyn Target) {

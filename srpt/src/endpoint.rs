@@ -183,14 +183,16 @@ impl Endpoint {
         unsafe { BorrowedFd::borrow_raw((*self.channel).fd) }
     }
 
-    /// Takes all notifications.
-    pub fn take_notifications(&mut self) {
+    /// Takes all notifications. Returns whether there were any.
+    pub fn take_notifications(&mut self) -> bool {
+        let before = self.notifications;
         let mut cq = ptr::null_mut();
         let mut context = ptr::null_mut();
         // SAFETY: the channel lives as long as `self` and does not block.
         while unsafe { ibv_get_cq_event(self.channel, &mut cq, &mut context) } == 0 {
-            self.notifications += 1;
+            self.notifications = self.notifications.wrapping_add(1);
         }
+        before != self.notifications
     }
 
     /// Asks for a notification of the next completion.

@@ -19,7 +19,7 @@ use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
 use crate::memory::Buffer;
-use crate::wire::{Lun, PortId, RejectReason, TaskAttribute};
+use crate::wire::{Lun, PortId, RejectReason, Tag, TaskAttribute};
 
 /// What makes executors: the disks and who may use them. Shared by all
 /// channels.
@@ -75,6 +75,8 @@ pub struct Token(pub u16);
 /// A SCSI command as the initiator sent it.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
+    /// The initiator's name for the command.
+    pub tag: Tag,
     /// Logical unit.
     pub lun: Lun,
     /// Command descriptor block: 16 bytes, more if the initiator sent an

@@ -10,17 +10,20 @@
 //! | [`login`] | judging logins |
 //! | [`session`] | which channels belong together |
 //! | [`driver`] | a channel's thread, and what it waits for |
+//! | [`pump`] | keeping a channel going |
 //! | [`channel`] | commands, data and responses of a channel |
 //! | [`endpoint`] | a channel's queue pair |
 //! | [`queue_pair`] | the states of queue pairs |
 //! | [`connection`] | what is needed of the connection manager |
 //! | [`memory`] | memory for the data of commands |
+//! | [`capi`] | the C interface |
 //! | [`wire`] | SRP's information units as bytes |
 //!
 //! The channel's side knows nothing of [`scsi`] and [`backing`], and they nothing
 //! of channels; a program joins them by an [`executor::Executor`].
 
 pub mod backing;
+pub mod capi;
 pub mod channel;
 pub mod connection;
 pub mod driver;
@@ -28,6 +31,7 @@ pub mod endpoint;
 pub mod executor;
 pub mod login;
 pub mod memory;
+pub mod pump;
 pub mod queue_pair;
 pub mod scsi;
 pub mod server;

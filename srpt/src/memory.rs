@@ -52,6 +52,11 @@ impl Area {
         self.base.as_ptr()
     }
 
+    /// Gives the memory up: whoever has the pointer unmaps it.
+    pub fn into_base(self) -> *mut u8 {
+        std::mem::ManuallyDrop::new(self).base()
+    }
+
     /// Bytes in all.
     pub fn length(&self) -> usize {
         self.length

@@ -1,5 +1,7 @@
 //! The end of a channel: disconnect, drain, and when all has come back.
 
+use rdmacm::Result;
+
 use super::Channel;
 use super::link::{Link, Operation, SendRequest, Work};
 use super::state::ChannelState;
@@ -27,7 +29,10 @@ impl<L: Link> Channel<L> {
         if let Err(error) = self.link.fail() {
             log::info!("{error}");
         }
-        self.zero_length_write();
+        if let Err(error) = self.zero_length_write() {
+            log::debug!("{error}");
+            self.drained = true;
+        }
         self.memory_queue.clear();
         self.room_queue.clear();
         self.early.clear();
@@ -36,20 +41,20 @@ impl<L: Link> Channel<L> {
         true
     }
 
-    /// Posts a write of nothing. Being last in the send queue, its completion
-    /// shows that all before it are done.
-    fn zero_length_write(&mut self) {
-        let request = SendRequest {
+    /// Posts a write of nothing. In a channel that drains it is the last in
+    /// the send queue, so that its completion shows that all before it are
+    /// done.
+    ///
+    /// # Errors
+    /// What libibverbs says.
+    pub fn zero_length_write(&mut self) -> Result<()> {
+        self.link.post_send(&[SendRequest {
             work: Work::Drain,
             operation: Operation::Write(Segment::default()),
             address: 0,
             length: 0,
             signaled: true,
-        };
-        if let Err(error) = self.link.post_send(&[request]) {
-            log::debug!("{error}");
-            self.drained = true;
-        }
+        }])
     }
 
     /// What was posted will not come back: the queue pair is destroyed next.

@@ -216,6 +216,7 @@ impl<L: Link> Channel<L> {
 /// The command as the executor sees it.
 fn request<'a>(command: &Command<'a>, slot: &Slot) -> Request<'a> {
     Request {
+        tag: command.tag,
         lun: command.lun,
         cdb: command.cdb,
         attribute: command.attribute,

@@ -12,6 +12,7 @@
 //! | `command` | a command from arrival to response |
 //! | `transfer` | RDMA reads and writes, responses |
 //! | `task` | task management |
+//! | `manual` | steps for those who drive a channel step by step |
 //! | `closing` | the end of a channel |
 //!
 //! A channel belongs to one thread. After construction no command allocates
@@ -20,6 +21,7 @@
 mod closing;
 mod command;
 pub mod link;
+mod manual;
 pub mod rings;
 pub mod slots;
 pub mod state;
@@ -234,7 +236,7 @@ impl<L: Link> Channel<L> {
                 self.release(slot);
             }
             (Work::Request, Ok(_)) => {}
-            (Work::Drain, _) => self.drained = true,
+            (Work::Drain, _) => self.drained = self.state >= ChannelState::Draining,
             (_, Err(status)) => self.broken(status),
         }
     }

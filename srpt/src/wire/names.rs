@@ -17,6 +17,19 @@ impl fmt::Display for Tag {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PortId(pub [u8; 16]);
 
+impl PortId {
+    /// Reads a port from text: an even number of hexadecimal digits, at most
+    /// 32, after an optional `0x`; zeroes are added in front.
+    pub fn from_hex(text: &str) -> Option<Self> {
+        let digits = text.strip_prefix("0x").unwrap_or(text);
+        let usable = (2..=32).contains(&digits.len())
+            && digits.len().is_multiple_of(2)
+            && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let number = usable.then(|| u128::from_str_radix(digits, 16).ok());
+        number.flatten().map(|number| Self(number.to_be_bytes()))
+    }
+}
+
 impl fmt::Display for PortId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:032x}", u128::from_be_bytes(self.0))
@@ -85,6 +98,16 @@ impl TaskAttribute {
             _ => Self::Ordered,
         }
     }
+
+    /// The attribute as [`TaskAttribute::from_bits`] takes it.
+    pub const fn bits(self) -> u8 {
+        match self {
+            Self::Simple => 0,
+            Self::HeadOfQueue => 1,
+            Self::Ordered => 2,
+            Self::Aca => 4,
+        }
+    }
 }
 
 /// Why a login is refused, as the initiator is told.
@@ -121,6 +144,22 @@ impl RejectReason {
     }
 }
 
+impl RejectReason {
+    /// The reason with this number on the wire; the one without a name for
+    /// unknown numbers.
+    pub const fn from_number(number: u32) -> Self {
+        match number {
+            0x0001_0001 => Self::InsufficientResources,
+            0x0001_0002 => Self::IuLengthUnsupported,
+            0x0001_0003 => Self::UnableToAssociate,
+            0x0001_0004 => Self::DescriptorFormatUnsupported,
+            0x0001_0005 => Self::MultiChannelUnsupported,
+            0x0001_0006 => Self::ChannelLimitReached,
+            _ => Self::UnableToEstablish,
+        }
+    }
+}
+
 impl fmt::Display for RejectReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -138,6 +177,21 @@ impl fmt::Display for RejectReason {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ports_are_read_from_digits() {
+        let port =
+            |text: &str| PortId::from_hex(text).map(|PortId(bytes)| u128::from_be_bytes(bytes));
+        assert_eq!(port("0x00fF"), Some(0xFF));
+        assert_eq!(
+            port(&"12".repeat(16)),
+            Some(0x1212_1212_1212_1212_1212_1212_1212_1212)
+        );
+        for bad in ["", "0x", "abc", "+1", "0x0g"] {
+            assert_eq!(port(bad), None, "{bad}");
+        }
+        assert_eq!(port(&"12".repeat(17)), None);
+    }
 
     #[test]
     fn logical_unit_numbers_have_two_forms() {

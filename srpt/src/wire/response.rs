@@ -41,6 +41,16 @@ impl TaskResponse {
             Self::Failed => 5,
         }
     }
+
+    /// The answer with this number on the wire.
+    pub const fn from_number(number: u8) -> Option<Self> {
+        match number {
+            0 => Some(Self::Complete),
+            4 => Some(Self::NotSupported),
+            5 => Some(Self::Failed),
+            _ => None,
+        }
+    }
 }
 
 /// Which way data went, or was to go.
