@@ -247,7 +247,7 @@ fn whole_blocks(length: usize, unit: &Unit) -> usize {
 mod tests {
     use srpt::executor::status::GOOD;
     use srpt::memory::Pool;
-    use srpt::wire::TaskAttribute;
+    use srpt::wire::{Tag, TaskAttribute};
 
     use super::*;
     use crate::disks::Disks;
@@ -290,6 +290,7 @@ mod tests {
             let mut padded = [0; 16];
             padded[..cdb.len()].copy_from_slice(cdb);
             let request = Request {
+                tag: Tag::default(),
                 lun,
                 cdb: &padded,
                 attribute: TaskAttribute::Simple,

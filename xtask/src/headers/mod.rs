@@ -20,36 +20,57 @@ use crate::workspace;
 
 /// A public header and the Rust sources that describe it.
 struct Header {
-    /// Path below `include/`.
+    /// The folder of its crate, below the workspace's.
+    crate_folder: &'static str,
+    /// Path below the crate's `include/`.
     path: &'static str,
-    /// Rust sources below `src/`.
+    /// Rust sources below the crate's `src/`.
     sources: &'static [&'static str],
 }
 
 const HEADERS: &[Header] = &[
     Header {
+        crate_folder: "",
         path: "infiniband/ib.h",
         sources: &["abi/ib.rs"],
     },
     Header {
+        crate_folder: "",
         path: "rdma/rdma_cm_kapi.h",
         sources: &["abi/kapi.rs", "capi/rdma_cm_kapi.rs"],
     },
     Header {
+        crate_folder: "",
         path: "rdma/rdma_cma.h",
         sources: &["abi/constants.rs", "abi/mod.rs", "capi/rdma_cma.rs"],
     },
     Header {
+        crate_folder: "",
         path: "rdma/rdma_cma_abi.h",
         sources: &[],
     },
     Header {
+        crate_folder: "",
         path: "rdma/rdma_verbs.h",
         sources: &["capi/rdma_verbs.rs"],
     },
     Header {
+        crate_folder: "",
         path: "rdma/rsocket.h",
         sources: &["abi/rsocket.rs", "capi/rsocket.rs"],
+    },
+    Header {
+        crate_folder: "srpt",
+        path: "rdma/srpt.h",
+        sources: &[
+            "capi/types.rs",
+            "capi/device.rs",
+            "capi/cm.rs",
+            "capi/queue_pair.rs",
+            "capi/channel.rs",
+            "capi/ioctx.rs",
+            "capi/command.rs",
+        ],
     },
 ];
 
@@ -79,9 +100,10 @@ impl Args {
     }
 }
 
-/// The paths below `include/` of all public headers.
+/// The paths below `include/` of all public headers of librdmacm.
 pub fn paths() -> impl Iterator<Item = &'static str> {
-    HEADERS.iter().map(|header| header.path)
+    let own = |header: &&Header| header.crate_folder.is_empty();
+    HEADERS.iter().filter(own).map(|header| header.path)
 }
 
 /// Fails if a checked-in header is stale.
@@ -99,10 +121,9 @@ pub fn check() -> Result<()> {
 
 /// The headers whose checked-in text differs from what the sources say.
 pub fn stale() -> Result<Vec<PathBuf>> {
-    let include = workspace::root().join("include");
     let mut stale = Vec::new();
     for header in HEADERS {
-        let path = include.join(header.path);
+        let path = header.destination();
         if fs::read_to_string(&path).ok().as_deref() != Some(&*header.generate()?) {
             stale.push(path);
         }
@@ -112,12 +133,11 @@ pub fn stale() -> Result<Vec<PathBuf>> {
 
 /// Writes the headers that are stale and returns their paths.
 fn write() -> Result<Vec<PathBuf>> {
-    let include = workspace::root().join("include");
     let stale = stale()?;
     for header in HEADERS {
-        let path = include.join(header.path);
+        let path = header.destination();
         if stale.contains(&path) {
-            workspace::create(path.parent().unwrap_or(&include).to_path_buf())?;
+            workspace::create(path.parent().context("no folder")?.to_path_buf())?;
             fs::write(&path, header.generate()?)
                 .with_context(|| format!("cannot write {}", path.display()))?;
         }
@@ -126,6 +146,15 @@ fn write() -> Result<Vec<PathBuf>> {
 }
 
 impl Header {
+    fn crate_root(&self) -> PathBuf {
+        workspace::root().join(self.crate_folder)
+    }
+
+    /// Where it is checked in.
+    fn destination(&self) -> PathBuf {
+        self.crate_root().join("include").join(self.path)
+    }
+
     /// The text of the header.
     fn generate(&self) -> Result<String> {
         let root = workspace::root();
@@ -157,8 +186,9 @@ impl Header {
         )?)?);
 
         let mut builder = Builder::new().with_config(config);
+        let sources = self.crate_root().join("src");
         for source in self.sources {
-            let view = view::of(&read(&root.join("src").join(source))?)
+            let view = view::of(&read(&sources.join(source))?)
                 .with_context(|| format!("cannot read src/{source} as C"))?;
             let path = scratch.join(source.replace('/', "-"));
             fs::write(&path, view).with_context(|| format!("cannot write {}", path.display()))?;
@@ -171,7 +201,7 @@ impl Header {
         bindings.write(&mut text);
         let mut text = String::from_utf8(text)?;
         for source in self.sources {
-            text = view::restore_hexadecimal(&text, &read(&root.join("src").join(source))?)?;
+            text = view::restore_hexadecimal(&text, &read(&sources.join(source))?)?;
         }
         Ok(text)
     }

@@ -122,7 +122,8 @@ fn enumerations(file: &File) -> HashMap<String, ItemEnum> {
 /// Whether a constant is a value of an enumeration: those have a type of the
 /// crate's own.
 fn is_enumerator(constant: &ItemConst) -> bool {
-    type_name(&constant.ty).is_some_and(|name| name.starts_with("rdma_"))
+    type_name(&constant.ty)
+        .is_some_and(|name| ["rdma_", "srpt_"].iter().any(|own| name.starts_with(own)))
 }
 
 fn type_name(ty: &Type) -> Option<String> {
