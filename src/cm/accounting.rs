@@ -1,16 +1,20 @@
-//! How many events of an object were acknowledged.
+//! How many events of an object have arrived and were acknowledged.
 //!
 //! The kernel counts an event when it hands it out and reports the count when
 //! the object is destroyed, left or migrated. Whoever frees the object then
 //! waits until as many acknowledgements have come in. Events that the library
 //! swallows are acknowledged by the library.
+//!
+//! An event is on its way from the moment the kernel hands it out until a
+//! thread of the library has found whose it is. The object may be destroyed
+//! meanwhile and its number given to another; the count of arrivals tells which
+//! of the two an event is for.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::lock::locked;
+use crate::lock::atomic::{AtomicU32, Ordering};
+use crate::lock::{Condvar, Mutex, clean, locked};
 
 use super::defaults::Defaults;
 use super::event;
@@ -18,9 +22,11 @@ use super::event;
 /// Wait before the first log line about a destruction that is held up.
 const FIRST_COMPLAINT: Duration = Duration::from_secs(4);
 
-/// Count of acknowledged events, and those who wait for it.
+/// Counts of events, and those who wait for them.
 #[derive(Debug, Default)]
 pub struct Accounting {
+    arrivals: Mutex<Arrivals>,
+    closed: Condvar,
     completed: AtomicU32,
     waiters: AtomicU32,
     last_event: AtomicU32,
@@ -28,10 +34,55 @@ pub struct Accounting {
     changed: Condvar,
 }
 
+/// Events that have arrived.
+#[derive(Debug, Default)]
+struct Arrivals {
+    count: u32,
+    /// How many the kernel has handed out in all, once the object is destroyed.
+    total: Option<u32>,
+}
+
 impl Accounting {
     /// An account with nothing acknowledged.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Counts an event that has arrived.
+    pub fn arrive(&self) {
+        let mut arrivals = locked(&self.arrivals);
+        arrivals.count = arrivals.count.wrapping_add(1);
+    }
+
+    /// The kernel's object is destroyed; `total` events were handed out.
+    pub fn close(&self, total: u32) {
+        locked(&self.arrivals).total = Some(total);
+        self.closed.notify_all();
+    }
+
+    /// The kernel's object could not be destroyed.
+    pub fn stay_open(&self) {
+        let _arrivals = locked(&self.arrivals);
+        self.closed.notify_all();
+    }
+
+    /// Counts an event that has arrived, unless all that the kernel has handed
+    /// out have. Waits for the kernel to tell while `is_closing`.
+    pub fn claim(&self, is_closing: impl Fn() -> bool) -> bool {
+        let untold = |arrivals: &mut Arrivals| arrivals.total.is_none() && is_closing();
+        let mut arrivals = clean(self.closed.wait_while(locked(&self.arrivals), untold));
+        let due = arrivals
+            .total
+            .is_none_or(|total| behind(arrivals.count, total) > 0);
+        if due {
+            arrivals.count = arrivals.count.wrapping_add(1);
+        }
+        due
+    }
+
+    /// Whether the kernel's object is destroyed.
+    pub fn is_closed(&self) -> bool {
+        locked(&self.arrivals).total.is_some()
     }
 
     /// Notes the type of an event that is about to be handed out, so that a
@@ -53,10 +104,7 @@ impl Accounting {
 
     /// How many of `reported` events are not acknowledged yet.
     pub fn outstanding(&self, reported: u32) -> u32 {
-        let behind = reported.wrapping_sub(self.completed.load(Ordering::SeqCst));
-        // Both counters wrap, so "more acknowledged than reported" shows as a
-        // negative difference.
-        if behind > u32::MAX / 2 { 0 } else { behind }
+        behind(self.completed.load(Ordering::SeqCst), reported)
     }
 
     /// Blocks until `reported` events are acknowledged, or as long as the
@@ -102,10 +150,7 @@ impl Accounting {
                 break missing;
             }
             let nap = left.map_or(patience, |left| left.min(patience));
-            let (next, timeout) = self
-                .changed
-                .wait_timeout(guard, nap)
-                .unwrap_or_else(PoisonError::into_inner);
+            let (next, timeout) = clean(self.changed.wait_timeout(guard, nap));
             guard = next;
             if timeout.timed_out() && nap == patience {
                 let missing = self.outstanding(reported);
@@ -119,6 +164,13 @@ impl Accounting {
         self.waiters.fetch_sub(1, Ordering::SeqCst);
         missing
     }
+}
+
+/// By how much `count` is behind `total`.
+fn behind(count: u32, total: u32) -> u32 {
+    let behind = total.wrapping_sub(count);
+    // Both wrap, so a count that is ahead shows as a negative difference.
+    if behind > u32::MAX / 2 { 0 } else { behind }
 }
 
 #[cfg(test)]

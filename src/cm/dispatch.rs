@@ -34,7 +34,9 @@ pub fn deliver(kernel: KernelEvent) -> Option<Box<Event>> {
             let owner = owner(kernel, kind)?;
             let _handling = owner.handler().hold();
             let mut event = Event::new(&owner, kind, kernel.status());
-            if handle(&owner, &mut event, kernel) {
+            // The number of what was destroyed may be another's by now, so
+            // there is nothing more to be done for it.
+            if !owner.accounting().is_closed() && handle(&owner, &mut event, kernel) {
                 Some(event)
             } else {
                 owner.accounting().complete();
@@ -48,8 +50,8 @@ pub fn deliver(kernel: KernelEvent) -> Option<Box<Event>> {
 /// until a passive identifier was accepted.
 fn owner(kernel: &KernelEvent, kind: rdma_cm_event_type) -> Option<Arc<Id>> {
     let found = match kernel.uid() {
-        0 => Id::by_handle(kernel.id()),
-        uid => Id::by_uid(uid).filter(|id| id.handle() == kernel.id()),
+        0 => Id::receive_by_handle(kernel.id()),
+        uid => Id::receive(uid, kernel.id()),
     };
     let Some(id) = found else {
         log::warn!(
@@ -162,6 +164,7 @@ fn request(kernel: &KernelEvent) -> Option<Box<Event>> {
         log::warn!("connection request for unknown listener dropped");
         return None;
     };
+    listener.accounting().arrive();
     let _handling = listener.handler().hold();
     let id = Id::from_request(&listener, kernel.id());
     let mut event = Event::new(&listener, RDMA_CM_EVENT_CONNECT_REQUEST, kernel.status());
@@ -207,6 +210,7 @@ fn group_event(kernel: &KernelEvent, kind: rdma_cm_event_type) -> Option<Box<Eve
         log::warn!("{} of unknown group dropped", super::event::name(kind));
         return None;
     };
+    id.accounting().arrive();
     let _handling = id.handler().hold();
     let mut event = Event::new(&id, kind, kernel.status());
     if kind == RDMA_CM_EVENT_MULTICAST_JOIN {

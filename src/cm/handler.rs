@@ -8,10 +8,8 @@
 //! events of other identifiers that are behind are reached by other threads
 //! only.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, ThreadId};
-
-use crate::lock::locked;
+use crate::lock::thread::{self, ThreadId};
+use crate::lock::{Condvar, Mutex, MutexGuard, clean, locked};
 
 /// Who holds the lock, and how many times.
 #[derive(Debug)]
@@ -46,12 +44,9 @@ impl HandlerLock {
     /// Takes the lock; blocks while another thread has it.
     pub fn lock(&self) {
         let thread = thread::current().id();
-        let mut owner = self
-            .released
-            .wait_while(self.owner(), |owner| {
-                owner.as_ref().is_some_and(|owner| owner.thread != thread)
-            })
-            .unwrap_or_else(PoisonError::into_inner);
+        let others =
+            |owner: &mut Option<Owner>| owner.as_ref().is_some_and(|owner| owner.thread != thread);
+        let mut owner = clean(self.released.wait_while(self.owner(), others));
         let depth = owner.as_ref().map_or(0, |owner| owner.depth);
         *owner = Some(Owner {
             thread,

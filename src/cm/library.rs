@@ -3,10 +3,9 @@
 //! It happens at the first call that needs it, any number of threads at once,
 //! and a failure is not remembered: a program may load a driver and try again.
 
-use once_cell::sync::OnceCell;
-
 use crate::error::Result;
 use crate::kernel::device::{CharDevice, locate};
+use crate::lock::OnceCell;
 
 use super::device;
 

@@ -12,7 +12,6 @@
 
 use std::net::Ipv4Addr;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use crate::abi::{RDMA_PS_TCP, rdma_event_channel};
@@ -20,6 +19,7 @@ use crate::error::{Error, Result};
 use crate::kernel::addr::SockAddr;
 use crate::kernel::command::submit;
 use crate::kernel::ucma::{CreateId, DestroyId, KernelEvent, MigrateId, ResolveIp};
+use crate::lock::atomic::{AtomicU64, Ordering};
 use crate::verbs::bindings::IBV_QPT_RC;
 
 use super::channel;

@@ -8,7 +8,8 @@
 //! | [`channel`] | event channels |
 //! | [`id`] | identifiers: creation, destruction, migration, public members |
 //! | [`registry`] | which identifiers, events and memberships are alive |
-//! | [`accounting`] | how many events of an identifier were acknowledged |
+//! | [`accounting`] | how many events of an identifier came and were acknowledged |
+//! | [`numbers`] | whose the kernel's numbers are |
 //! | [`address`] | binding, listening, resolving addresses and routes |
 //! | [`query`] | what the kernel knows of an identifier's addresses |
 //! | [`connect`] | connect, accept, reject, establish, disconnect, notify |
@@ -46,7 +47,10 @@ pub mod handler;
 pub mod id;
 pub mod library;
 pub mod messenger;
+#[cfg(all(test, feature = "model"))]
+mod model;
 pub mod multicast;
+pub mod numbers;
 pub mod option;
 pub mod owned;
 pub mod post;

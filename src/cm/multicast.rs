@@ -7,8 +7,7 @@
 
 use std::ffi::c_void;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use crate::abi::{
     RDMA_CM_JOIN_MC_ATTR_ADDRESS, RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS, RDMA_CM_JOIN_MC_ATTR_RESERVED,
@@ -19,7 +18,8 @@ use crate::error::{Error, Result};
 use crate::kernel::addr::SockAddr;
 use crate::kernel::command::submit;
 use crate::kernel::ucma::{JoinMulticast, LeaveMulticast};
-use crate::lock::locked;
+use crate::lock::atomic::{AtomicU64, Ordering};
+use crate::lock::{Condvar, Mutex, clean, locked};
 use crate::verbs;
 use crate::verbs::bindings::{ibv_attach_mcast, ibv_detach_mcast, ibv_gid};
 
@@ -150,10 +150,7 @@ impl Membership {
         loop {
             match *progress {
                 Progress::Joining => {
-                    progress = self
-                        .settled
-                        .wait(progress)
-                        .unwrap_or_else(PoisonError::into_inner);
+                    progress = clean(self.settled.wait(progress));
                 }
                 Progress::Joined(handle) => return Some(handle),
                 Progress::Failed => return None,

@@ -4,12 +4,11 @@
 
 use std::sync::Arc;
 
-use once_cell::sync::OnceCell;
-
 use crate::abi::{RDMA_CM_EVENT_INTERNAL, RDMA_CM_EVENT_USER, rdma_cm_event_type};
 use crate::error::{Error, Result};
 use crate::kernel::command::submit;
 use crate::kernel::ucma::WriteCmEvent;
+use crate::lock::OnceCell;
 
 use super::id::{Id, State};
 use super::messenger::{self, Message};

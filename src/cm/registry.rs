@@ -7,7 +7,8 @@
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::lock::{RwLock, RwLockReadGuard, RwLockWriteGuard, clean};
 
 const SHARDS: usize = 16;
 
@@ -31,19 +32,11 @@ impl<V> Registry<V> {
     }
 
     fn read(&self, key: u64) -> Option<RwLockReadGuard<'_, BTreeMap<u64, V>>> {
-        Some(
-            self.shard(key)?
-                .read()
-                .unwrap_or_else(PoisonError::into_inner),
-        )
+        Some(clean(self.shard(key)?.read()))
     }
 
     fn write(&self, key: u64) -> Option<RwLockWriteGuard<'_, BTreeMap<u64, V>>> {
-        Some(
-            self.shard(key)?
-                .write()
-                .unwrap_or_else(PoisonError::into_inner),
-        )
+        Some(clean(self.shard(key)?.write()))
     }
 
     /// Registers `value` under `key`, replacing what was there.
@@ -58,14 +51,26 @@ impl<V> Registry<V> {
         let mut shard = self.write(key)?;
         take(&mut shard, key)
     }
+}
 
-    /// Removes `key` only while its value satisfies `is_mine`, so that a
-    /// number the kernel has given to a newer object stays with that one.
-    pub fn remove_if(&self, key: u64, is_mine: impl FnOnce(&V) -> bool) {
+/// Several values to a key, in the order in which they were added.
+impl<V> Registry<Vec<V>> {
+    /// Adds `value` behind what `key` stands for already.
+    pub fn push(&self, key: u64, value: V) {
+        if let Some(mut shard) = self.write(key) {
+            shard.entry(key).or_default().push(value);
+        }
+    }
+
+    /// Removes those values of `key` that are not to be kept.
+    pub fn retain(&self, key: u64, keep: impl FnMut(&V) -> bool) {
         if let Some(mut shard) = self.write(key)
-            && shard.get(&key).is_some_and(is_mine)
+            && let Some(values) = shard.get_mut(&key)
         {
-            take(&mut shard, key);
+            values.retain(keep);
+            if values.is_empty() {
+                take(&mut shard, key);
+            }
         }
     }
 }
@@ -110,13 +115,14 @@ mod tests {
     }
 
     #[test]
-    fn a_reused_key_stays_with_its_new_owner() {
+    fn a_reused_key_has_both_owners_until_the_old_one_leaves() {
         let registry = Registry::new();
-        registry.insert(7, "old");
-        registry.insert(7, "new");
-        registry.remove_if(7, |value| *value == "old");
-        assert_eq!(registry.get(7), Some("new"));
-        registry.remove_if(7, |value| *value == "new");
+        registry.push(7, "old");
+        registry.push(7, "new");
+        assert_eq!(registry.get(7), Some(vec!["old", "new"]));
+        registry.retain(7, |value| *value != "old");
+        assert_eq!(registry.get(7), Some(vec!["new"]));
+        registry.retain(7, |value| *value != "new");
         assert_eq!(registry.get(7), None);
     }
 }

@@ -2,16 +2,11 @@
 //! how they are made to leave when another thread takes its channel away.
 //!
 //! They sleep in the kernel until there is an event, and the identifier's own
-//! go with it. So a [`messenger`] wakes them, which costs those
+//! go with it. So a [messenger](super::messenger::wake) wakes them, which costs those
 //! nothing who do not wait.
 
-use std::os::fd::RawFd;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-
 use crate::error::Result;
-use crate::lock::locked;
-
-use super::messenger;
+use crate::lock::{Condvar, Mutex, MutexGuard, clean, locked};
 
 /// How many threads wait.
 #[derive(Debug, Default)]
@@ -45,20 +40,18 @@ impl Waiters {
         Waiting(self)
     }
 
-    /// Blocks until no thread waits on the channel `fd`, which is then to be
-    /// closed. They must not be allowed to go on waiting any more.
+    /// Blocks until no thread waits on the channel, which is then to be
+    /// closed. They must not be allowed to go on waiting any more. `wake` wakes
+    /// one that sleeps.
     ///
     /// # Errors
-    /// What the kernel says; there may be threads left then.
-    pub fn evict(&self, fd: RawFd) -> Result<()> {
+    /// What `wake` says; there may be threads left then.
+    pub fn evict(&self, wake: impl Fn() -> Result<()>) -> Result<()> {
         let sleeping = *self.count();
         for _ in 0..sleeping {
-            messenger::wake(fd)?;
+            wake()?;
         }
-        let _none = self
-            .left
-            .wait_while(self.count(), |count| *count > 0)
-            .unwrap_or_else(PoisonError::into_inner);
+        let _none = clean(self.left.wait_while(self.count(), |count| *count > 0));
         Ok(())
     }
 }
@@ -66,18 +59,20 @@ impl Waiters {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Error;
 
     #[test]
     fn nobody_needs_no_eviction() {
         let waiters = Waiters::default();
         drop(waiters.enter());
-        assert_eq!(waiters.evict(-1), Ok(()));
+        assert_eq!(waiters.evict(|| Err(Error::invalid("wake nobody"))), Ok(()));
     }
 
     #[test]
     fn a_channel_that_is_gone_cannot_be_cleared() {
         let waiters = Waiters::default();
         let _waiting = waiters.enter();
-        assert!(waiters.evict(-1).is_err());
+        let gone = Error::new(libc::EBADF, "wake");
+        assert_eq!(waiters.evict(|| Err(gone)), Err(gone));
     }
 }

@@ -9,11 +9,10 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::process;
-use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::lock::locked;
+use crate::lock::{Mutex, MutexGuard, locked};
 
 use super::message::{Answer, HEADER_LEN, MAX_MESSAGE, decode, malformed, reply_length};
 

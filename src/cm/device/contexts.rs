@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::mem::size_of;
 use std::ptr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use crate::cm::library;
 use crate::error::{Error, Result};
-use crate::lock::locked;
+use crate::lock::{Mutex, locked};
 use crate::verbs::bindings::ibv_context;
 
 use super::list::all;

@@ -5,13 +5,11 @@
 //! remembered. The list keeps a living device open. A device that vanished
 //! leaves the list and is closed when nobody uses it any more.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
-
-use once_cell::sync::OnceCell;
+use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::lock::locked;
+use crate::lock::atomic::{AtomicBool, Ordering};
+use crate::lock::{Mutex, OnceCell, RwLock, clean, locked};
 use crate::verbs::bindings::{
     ibv_device, ibv_free_device_list, ibv_get_device_guid, ibv_get_device_index,
     ibv_get_device_list,
@@ -166,14 +164,11 @@ impl Entry {
 }
 
 fn snapshot() -> Vec<Arc<Entry>> {
-    DEVICES
-        .read()
-        .unwrap_or_else(PoisonError::into_inner)
-        .clone()
+    clean(DEVICES.read()).clone()
 }
 
 fn lookup(guid: u64, index: i32) -> Option<Arc<Entry>> {
-    let devices = DEVICES.read().unwrap_or_else(PoisonError::into_inner);
+    let devices = clean(DEVICES.read());
     devices
         .iter()
         .find(|entry| entry.key.matches(guid, index))
@@ -216,7 +211,7 @@ fn resync() -> Result<()> {
         known.len(),
         merged.len()
     );
-    *DEVICES.write().unwrap_or_else(PoisonError::into_inner) = merged;
+    *clean(DEVICES.write()) = merged;
     // The last reference to a vanished device may go here, outside the lock,
     // since closing it enters the kernel.
     drop(known);
@@ -240,10 +235,7 @@ pub fn note_removal() {
 /// `ENODEV` if there is none, `ENXIO` if there are some but none with a node;
 /// the next call looks again.
 pub fn ensure_any() -> Result<()> {
-    let known = !DEVICES
-        .read()
-        .unwrap_or_else(PoisonError::into_inner)
-        .is_empty();
+    let known = !clean(DEVICES.read()).is_empty();
     if known && !OUTDATED.load(Ordering::SeqCst) {
         Ok(())
     } else {

@@ -5,9 +5,8 @@ use std::ffi::CStr;
 use std::fmt;
 use std::mem::MaybeUninit;
 
-use once_cell::sync::OnceCell;
-
 use crate::error::{Error, Result};
+use crate::lock::OnceCell;
 use crate::verbs::bindings::{
     IBV_LINK_LAYER_ETHERNET, IBV_LINK_LAYER_INFINIBAND, IBV_TRANSPORT_IB, IBV_TRANSPORT_IWARP,
     IBV_XRCD_INIT_ATTR_FD, IBV_XRCD_INIT_ATTR_OFLAGS, ibv_alloc_pd, ibv_close_device, ibv_context,

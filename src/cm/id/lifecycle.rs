@@ -3,8 +3,7 @@
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use crate::abi::{rdma_cm_id, rdma_event_channel, rdma_port_space};
 use crate::cm::accounting::Accounting;
@@ -18,6 +17,8 @@ use crate::cm::waiters::Waiters;
 use crate::error::{Error, Result};
 use crate::kernel::command::submit;
 use crate::kernel::ucma::{CreateId, DestroyId, MigrateId};
+use crate::lock::Mutex;
+use crate::lock::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::{Id, State};
 
@@ -120,7 +121,8 @@ impl Id {
     /// threads that wait on it have left.
     fn close_private(&self, channel: *mut rdma_event_channel) {
         // SAFETY: only this function closes a private channel.
-        let evicted = unsafe { channel::descriptor(channel) }.and_then(|fd| self.waiters.evict(fd));
+        let evicted = unsafe { channel::descriptor(channel) }
+            .and_then(|fd| self.waiters.evict(|| messenger::wake(fd)));
         match evicted {
             // SAFETY: nobody else knows the channel, and nobody waits on it.
             Ok(()) => unsafe { channel::close(channel) },
@@ -206,10 +208,15 @@ impl Id {
         }
     }
 
-    pub(in crate::cm) fn wait_for_acknowledgements(&self, reported: u32, what: &str) {
-        let reported = reported.wrapping_add(self.state().reported_otherwise);
+    /// How many events there were in all, given those that the kernel reported
+    /// for its present object.
+    fn total(&self, reported: u32) -> u32 {
+        reported.wrapping_add(self.state().reported_otherwise)
+    }
+
+    fn wait_for_acknowledgements(&self, reported: u32, what: &str) {
         self.accounting
-            .settle(reported, format_args!("{self}: {what}"));
+            .settle(self.total(reported), format_args!("{self}: {what}"));
     }
 
     /// Destroys the identifier: first the kernel's object, then, once all its
@@ -228,22 +235,16 @@ impl Id {
         if self.destroying.swap(true, Ordering::AcqRel) {
             return Err(Error::invalid("destroy an identifier twice"));
         }
-        self.handler.unlock_fully();
-        // A resolver thread must not use the kernel's number once it is free.
-        addrinfo::forget(&self);
-        messenger::dismiss_all(&self);
-        let reported = match self.destroy_kernel_object() {
+        let reported = match self.retire() {
             Ok(reported) => reported,
-            Err(error) if self.is_synchronous() => {
-                log::warn!("{self}: {error}; it goes with its channel");
-                None
-            }
             Err(error) => {
                 self.destroying.store(false, Ordering::Release);
+                self.accounting.stay_open();
                 log::error!("{self}: {error}");
                 return Err(error);
             }
         };
+        self.handler.unlock_fully();
         if self.is_synchronous() {
             self.close_private(self.channel());
         }
@@ -256,6 +257,26 @@ impl Id {
         Ok(())
     }
 
+    /// Destroys the kernel's object and returns how many events it reported;
+    /// `None` if the kernel had lost it before, or will with the channel.
+    fn retire(self: &Arc<Self>) -> Result<Option<u32>> {
+        // A thread that handles an event may be about to start again.
+        let _handling = self.handler.hold();
+        // A resolver thread must not use the kernel's number once it is free.
+        addrinfo::forget(self);
+        messenger::dismiss_all(self);
+        let reported = match self.destroy_kernel_object() {
+            Err(error) if self.is_synchronous() => {
+                log::warn!("{self}: {error}; it goes with its channel");
+                None
+            }
+            result => result?,
+        };
+        self.accounting
+            .close(self.total(reported.unwrap_or_default()));
+        Ok(reported)
+    }
+
     /// Replaces the kernel's object by a new, idle one, after it has bound
     /// itself to a device that is not to be used. Its options are those of a
     /// new identifier. Not for connection requests, which cannot start again.
@@ -264,6 +285,8 @@ impl Id {
         if self.state().passive {
             return;
         }
+        // Events are handled by the old object or by the new one.
+        let _handling = self.handler.hold();
         let create = CreateId::new(self.uid(), self.ps(), self.qp_type());
         let fresh = match self.descriptor().and_then(|fd| submit(fd, create)) {
             Ok(reply) => reply.id,
@@ -273,6 +296,8 @@ impl Id {
             }
         };
         let old = self.handle();
+        // Other threads may have fetched events of the old object already.
+        self.state().former_handles.push(old);
         match self.destroy_kernel_object() {
             Ok(reported) => {
                 let mut state = self.state();

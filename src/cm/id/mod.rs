@@ -16,12 +16,12 @@ mod table;
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use crate::abi::{RDMA_PS_IPOIB, RDMA_PS_UDP, rdma_cm_id, rdma_event_channel, rdma_port_space};
 use crate::error::{Error, Result};
-use crate::lock::locked;
+use crate::lock::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::lock::{Mutex, MutexGuard, locked};
 use crate::verbs::bindings::{IBV_QPT_RC, IBV_QPT_UD, ibv_node_type, ibv_sa_path_rec};
 
 use super::accounting::Accounting;
@@ -90,6 +90,8 @@ pub struct State {
     /// Events reported otherwise than for the present kernel object: for its
     /// predecessors and by messengers.
     pub reported_otherwise: u32,
+    /// The kernel's numbers for its predecessors.
+    pub former_handles: Vec<u32>,
     /// Carriers of events that the library queues itself.
     pub messengers: Vec<Messenger>,
 }

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`cdb`] | fields of command descriptor blocks |
 //! | [`command`] | decoding and checking commands |
-//! | [`unit`] | a disk's size, abilities and names |
+//! | [`mod@unit`] | a disk's size, abilities and names |
 //! | [`inquiry`], [`mode`], [`capacity`], [`luns`], [`opcode`] | data about the disk |
 //! | [`provision`] | UNMAP's parameter list and the limits of UNMAP and WRITE SAME |
 //! | [`attention`] | unit attention conditions |

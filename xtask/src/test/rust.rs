@@ -1,5 +1,5 @@
-//! Suite `rust`: formatting, lints, documentation, unit and property tests of
-//! the workspace.
+//! Suite `rust`: formatting, lints, documentation, unit and property tests and
+//! models of the workspace.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -28,7 +28,12 @@ pub fn run(suite: &mut Suite) -> Result<()> {
         ]),
     );
     suite.check("cargo doc, -D warnings", documented());
-    tests(suite)
+    tests(&["--workspace"], suite)?;
+    // Models of what threads share: through many orders of their steps.
+    tests(
+        &["--package=rdmacm", "--lib", "--features=model", "model::"],
+        suite,
+    )
 }
 
 /// Whether the documentation builds without a warning.
@@ -55,8 +60,9 @@ fn finished(command: &mut Command) -> Result<()> {
 }
 
 /// `cargo test`, each test a case.
-fn tests(suite: &mut Suite) -> Result<()> {
-    let mut child = cargo(&["test", "--workspace", "--no-fail-fast"])
+fn tests(selection: &[&str], suite: &mut Suite) -> Result<()> {
+    let mut child = cargo(&["test", "--no-fail-fast"])
+        .args(selection)
         .stdout(Stdio::piped())
         .spawn()
         .context("cannot start cargo")?;
@@ -71,7 +77,7 @@ fn tests(suite: &mut Suite) -> Result<()> {
     let status = child.wait()?;
     if !status.success() && !suite.has_failures() {
         suite.record(
-            "cargo test --workspace",
+            format!("cargo test {}", selection.join(" ")),
             Outcome::Failed(status.to_string()),
         );
     }
