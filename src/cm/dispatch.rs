@@ -34,9 +34,7 @@ pub fn deliver(kernel: KernelEvent) -> Option<Box<Event>> {
             let owner = owner(kernel, kind)?;
             let _handling = owner.handler().hold();
             let mut event = Event::new(&owner, kind, kernel.status());
-            // The number of what was destroyed may be another's by now, so
-            // there is nothing more to be done for it.
-            if !owner.accounting().is_closed() && handle(&owner, &mut event, kernel) {
+            if handle(&owner, &mut event, kernel) {
                 Some(event)
             } else {
                 owner.accounting().complete();

@@ -172,8 +172,12 @@ impl Id {
     /// Descriptor of the channel, for kernel commands.
     ///
     /// # Errors
-    /// `EINVAL` without a channel, `EBADF` if it was destroyed.
+    /// `EINVAL` without a channel, `EBADF` if it was destroyed; `ENOENT` once
+    /// the kernel's object is destroyed, whose number may be another's by now.
     pub fn descriptor(&self) -> Result<RawFd> {
+        if self.accounting.is_closed() {
+            return Err(Error::new(libc::ENOENT, "use a destroyed identifier"));
+        }
         // SAFETY: a program must not destroy the channel of an identifier
         // while it uses either; if it did so before, the channel is refused.
         unsafe { channel::descriptor(self.channel()) }
