@@ -48,17 +48,19 @@ pub fn check(login: &LoginRequest, settings: &Settings) -> Result<(), RejectReas
 
 /// What is agreed on about immediate data.
 pub fn immediate(login: &LoginRequest, settings: &Settings) -> Immediate {
+    let room = settings
+        .max_iu()
+        .saturating_sub(login.immediate_offset.into());
     let agreed = settings.immediate > 0
         && login.wants_immediate()
-        && login.immediate_offset >= MIN_IMMEDIATE_OFFSET;
+        && login.immediate_offset >= MIN_IMMEDIATE_OFFSET
+        && room > 0;
     if !agreed {
         return Immediate::default();
     }
     Immediate {
         offset: login.immediate_offset,
-        most: settings
-            .max_iu()
-            .saturating_sub(login.immediate_offset.into()),
+        most: room,
     }
 }
 
@@ -134,7 +136,9 @@ mod tests {
         without.flags = 0;
         let mut early = login();
         early.immediate_offset = 47;
-        for login in [without, early] {
+        let mut beyond = login();
+        beyond.immediate_offset = u16::MAX;
+        for login in [without, early, beyond] {
             assert_eq!(immediate(&login, &settings()), Immediate::default());
         }
         let none = Settings {
