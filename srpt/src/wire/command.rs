@@ -29,8 +29,10 @@ pub struct Command<'a> {
     pub lun: Lun,
     /// How it is ordered among others.
     pub attribute: TaskAttribute,
-    /// 16 bytes and the additional CDB.
+    /// 16 bytes and the additional CDB, or as much of that as was received.
     pub cdb: &'a [u8],
+    /// Where the CDB should end.
+    end_of_cdb: usize,
 }
 
 /// Where the data of a command lies; at most one is not
@@ -48,21 +50,23 @@ impl<'a> Command<'a> {
     pub const OPCODE: u8 = 0x02;
 
     /// Reads an information unit that starts with the operation code. `None`
-    /// if it ends before the CDB does.
+    /// if it is too short to be answered. That a CDB is cut off shows in
+    /// [`Command::data`].
     pub fn parse(unit: &'a [u8]) -> Option<Self> {
         // Bits 2 to 7 count words, so that as a number they count bytes.
         let additional = usize::from(u8_at(unit, 31)? & !0x03);
+        let end_of_cdb = FIXED_LENGTH + additional;
+        let received = end_of_cdb.min(unit.len());
         Some(Self {
             unit,
             tag: Tag(get(unit, 8)?),
             lun: Lun(get(unit, 20)?),
             attribute: TaskAttribute::from_bits(u8_at(unit, 29)?),
-            cdb: unit.get(CDB_OFFSET..FIXED_LENGTH + additional)?,
+            cdb: unit
+                .get(CDB_OFFSET..received)
+                .filter(|cdb| CDB_OFFSET + cdb.len() >= FIXED_LENGTH)?,
+            end_of_cdb,
         })
-    }
-
-    fn descriptors_at(&self) -> usize {
-        CDB_OFFSET + self.cdb.len()
     }
 
     /// Where the data lies, checked against the received bytes.
@@ -73,7 +77,10 @@ impl<'a> Command<'a> {
         let byte = |offset| u8_at(self.unit, offset).ok_or(Malformed::Truncated);
         let formats = byte(5)?;
         let (out, into) = (formats >> 4, formats & 0x0F);
-        let at = self.descriptors_at();
+        let at = self.end_of_cdb;
+        if at > self.unit.len() {
+            return Err(Malformed::Truncated);
+        }
         match (out, into) {
             (0, 3) => Err(Malformed::Format),
             (0, _) => Ok(Data {
@@ -97,7 +104,7 @@ impl<'a> Command<'a> {
     fn check_immediate(&self, length: u32, immediate: Immediate) -> Result<(), Malformed> {
         let offset = usize::from(immediate.offset);
         let fits = length <= immediate.most
-            && self.descriptors_at() + IMMEDIATE_LENGTH <= offset
+            && self.end_of_cdb + IMMEDIATE_LENGTH <= offset
             && (offset as u64).saturating_add(length.into()) <= self.unit.len() as u64;
         fits.then_some(()).ok_or(Malformed::Immediate)
     }
@@ -175,7 +182,8 @@ mod tests {
         let data = command.data(IMMEDIATE).unwrap();
         assert_eq!(data.into, Descriptor::Direct(direct));
         unit[31] = 0xFC;
-        assert!(Command::parse(&unit).is_none());
+        let cut = Command::parse(&unit).unwrap();
+        assert_eq!(cut.data(IMMEDIATE), Err(Malformed::Truncated));
     }
 
     #[test]
