@@ -12,7 +12,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rdmacm::Result;
-use rdmacm::abi::RDMA_CM_EVENT_CONNECT_REQUEST;
+use rdmacm::abi::{RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_DEVICE_REMOVAL};
+use rdmacm::cm::device::note_removal;
 use rdmacm::cm::owned::{Connection, Event, EventChannel};
 
 use crate::driver::{self, Admitted};
@@ -82,6 +83,24 @@ struct Shared {
     ended: Condvar,
 }
 
+/// A listening identifier with the channel of its events.
+struct Listener {
+    // Kept for what it does when it is dropped: before the channel.
+    _connection: Connection,
+    events: Arc<EventChannel>,
+}
+
+impl Listener {
+    fn new(settings: &Settings) -> Result<Self> {
+        let events = EventChannel::open()?;
+        let connection = Connection::listen(&events, &settings.portal.into(), BACKLOG)?;
+        Ok(Self {
+            _connection: connection,
+            events,
+        })
+    }
+}
+
 impl Shared {
     fn running(&self) -> MutexGuard<'_, usize> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
@@ -96,8 +115,7 @@ impl Server {
     /// address of no RDMA device, and what else the kernel says.
     pub fn start(settings: Settings, target: Arc<dyn Target>) -> Result<Self> {
         let from_io = |step| move |error: io::Error| rdmacm::Error::from_io(&error, step);
-        let events = EventChannel::open()?;
-        let listener = Connection::listen(&events, &settings.portal.into(), BACKLOG)?;
+        let listener = Listener::new(&settings)?;
         let shared = Arc::new(Shared {
             settings,
             target,
@@ -110,7 +128,7 @@ impl Server {
         let of_thread = Arc::clone(&shared);
         let thread = thread::Builder::new()
             .name("srpt-listen".to_owned())
-            .spawn(move || of_thread.listen(&events, listener))
+            .spawn(move || of_thread.listen(listener))
             .map_err(from_io("start a thread"))?;
         Ok(Self {
             shared,
@@ -167,30 +185,71 @@ impl Drop for Server {
 }
 
 impl Shared {
-    fn listen(self: &Arc<Self>, events: &Arc<EventChannel>, listener: Connection) {
+    /// Listens until told to stop, again when the device has gone and come
+    /// back.
+    fn listen(self: &Arc<Self>, listener: Listener) {
+        let mut listener = Some(listener);
         while !self.stopping.load(Ordering::Acquire) {
-            match events.next() {
+            match listener.take() {
+                Some(listener) => self.accept(&listener),
+                None => listener = self.listen_again(),
+            }
+        }
+    }
+
+    /// Handles logins until told to stop or the listener is of no use any
+    /// more.
+    fn accept(self: &Arc<Self>, listener: &Listener) {
+        while !self.stopping.load(Ordering::Acquire) {
+            match listener.events.next() {
+                Ok(Some(event)) if event.kind() == RDMA_CM_EVENT_DEVICE_REMOVAL => {
+                    log::warn!("the RDMA device is removed");
+                    return;
+                }
                 Ok(Some(event)) => self.handle(event),
-                Ok(None) => self.wait(events),
+                Ok(None) => self.wait(Some(&listener.events), None),
                 Err(error) if error.errno() == libc::EINTR => {}
                 Err(error) => {
-                    log::error!("not listening any more: {error}");
-                    break;
+                    log::error!("cannot wait for logins: {error}");
+                    return;
                 }
             }
         }
-        drop(listener);
     }
 
-    fn wait(&self, events: &EventChannel) {
-        let mut fds = [events.as_fd(), self.wake.as_fd()].map(|fd| libc::pollfd {
-            fd: fd.as_raw_fd(),
+    /// Listens once more, or waits for a moment if that is not possible yet:
+    /// nothing reports that a device has an address again.
+    fn listen_again(&self) -> Option<Listener> {
+        const MOMENT: Duration = Duration::from_millis(500);
+        // Until the device is really gone, the comparison that this asks for
+        // still finds it; and the kernel waits for its context to be closed.
+        note_removal();
+        match Listener::new(&self.settings) {
+            Ok(listener) => {
+                log::info!("listening again");
+                Some(listener)
+            }
+            Err(error) => {
+                log::debug!("cannot listen yet: {error}");
+                self.wait(None, Some(MOMENT));
+                None
+            }
+        }
+    }
+
+    /// Waits for an event, to be woken, or until `limit` is over.
+    fn wait(&self, events: Option<&EventChannel>, limit: Option<Duration>) {
+        // poll(2) does not look at negative descriptors.
+        let events = events.map_or(-1, |events| events.as_fd().as_raw_fd());
+        let mut fds = [events, self.wake.as_fd().as_raw_fd()].map(|fd| libc::pollfd {
+            fd,
             events: libc::POLLIN,
             revents: 0,
         });
+        let limit = limit.map_or(-1, |limit| limit.as_millis() as libc::c_int);
         // SAFETY: the array is ours and has so many entries. A failure shows
         // when the events are asked for next.
-        unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, -1) };
+        unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, limit) };
     }
 
     fn handle(self: &Arc<Self>, mut event: Event) {

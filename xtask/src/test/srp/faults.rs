@@ -10,7 +10,8 @@ use crate::guest::srp::initiator::{self, Disk, Session};
 use crate::guest::srp::kernel_log::Mark;
 use crate::guest::srp::target::Target;
 use crate::guest::srp::{names, read, sh, until, write};
-use crate::guest::variable;
+use crate::guest::{program, variable};
+use crate::library::Library;
 
 pub const CASES: &[Case] = &[
     case("target killed during writes and started again", killed),
@@ -129,7 +130,13 @@ fn device(lab: &Lab) -> Result<()> {
     );
     let (mut target, session) = lab.session("", "")?;
     session.disk()?;
-    sh(&format!("rdma link delete {device}"))?;
+    // The kernel waits until nobody uses the device any more.
+    let mut delete = program::start(&["rdma", "link", "delete", &device], &Library::Original)?;
+    if let Err(error) = delete.wait_success() {
+        let said = target.output();
+        target.kill()?;
+        return Err(error).context(said);
+    }
     session.wait_gone()?;
     let alive = target.is_alive()?;
     sh(&format!("rdma link add {device} type rxe netdev {netdev}"))?;
