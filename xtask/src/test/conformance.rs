@@ -47,7 +47,7 @@ const PROGRAM_LIMIT: Duration = Duration::from_secs(600);
 
 /// Builds the programs against our headers, which is a case of its own, and
 /// returns their folder.
-fn build(stage: &Path, suite: &mut Suite) -> Result<PathBuf> {
+pub fn build(stage: &Path, suite: &mut Suite) -> Result<PathBuf> {
     let root = workspace::root();
     let programs = workspace::target("capi-tests")?;
     let made = process::output(
@@ -146,7 +146,7 @@ fn results(program: &Path, library: &Library) -> Result<Vec<Case>> {
 }
 
 /// Reads TAP; the comment after a failed case is the reason.
-fn read(output: &str) -> Vec<Case> {
+pub fn read(output: &str) -> Vec<Case> {
     let mut cases: Vec<Case> = Vec::new();
     for line in output.lines() {
         if let Some(case) = Case::parse(line) {

@@ -234,6 +234,10 @@ fn run(
     match name {
         Name::Conformance => conformance::run(&beside, suite),
         Name::Commands => beside.run(name.text(), Some(&commands::build()?), &[], suite),
+        Name::Valgrind => {
+            let programs = conformance::build(stage, suite)?;
+            beside.run(name.text(), Some(&programs), &[], suite)
+        }
         Name::Containers => beside.run(name.text(), Some(&containers::build()?), &[], suite),
         Name::Srp => beside.run(name.text(), Some(&srp::build()?), &[], suite),
         Name::Faults => beside.run(name.text(), Some(&faults::build()?), &[], suite),

@@ -1,22 +1,110 @@
 //! Suite `valgrind`: rping and ucmatose, both sides on the release library
-//! under memcheck. No error and no definite leak may have a frame of our
-//! library in its stack.
+//! under memcheck, and some of the C conformance programs, each case of which
+//! is a process of its own. No error and no definite leak may have a frame of
+//! our library in its stack.
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
+use super::conformance;
 use crate::guest::program::{self, Ready, Running};
 use crate::guest::{Bench, ip};
 use crate::library::Library;
-use crate::report::Suite;
+use crate::report::{Case, Outcome, Suite, Tally};
 
 const MEMCHECK: &str =
     "valgrind --leak-check=full --show-leak-kinds=definite --xml=yes --xml-file=";
 
+/// A conformance program, and which of its cases; all if empty.
+type Program = (&'static str, &'static [&'static str]);
+
+/// The programs that do most with memory that the library hands out or keeps.
+/// Left out are cases that take descriptors, memory or half an hour away.
+const PROGRAMS: &[Program] = &[
+    ("sync", &[]),
+    ("kapi", &[]),
+    ("multicast", &[]),
+    (
+        "addrinfo",
+        &["gives", "active", "passive", "hints", "source", "free"],
+    ),
+    (
+        "robust",
+        &[
+            "channel",
+            "pointer",
+            "freed",
+            "waits",
+            "destroy_qp",
+            "nonsense",
+            "fork",
+        ],
+    ),
+];
+
+/// How many times longer a case may take than by itself.
+const PATIENCE: &str = "10";
+
+/// The longest one program may take.
+const PROGRAM_LIMIT: Duration = Duration::from_secs(900);
+
 /// The part beside the device.
 pub fn inside(bench: &Bench, suite: &mut Suite) -> Result<()> {
+    clients(bench, suite)?;
+    if !bench.quick {
+        for (program, cases) in PROGRAMS {
+            suite.check(
+                format!("{program}: no error, no leak"),
+                conformance_program(bench, program, cases),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Runs a conformance program on our library: its cases pass, and nothing is
+/// found in the process of any of them.
+fn conformance_program(bench: &Bench, name: &str, cases: &[&str]) -> Result<()> {
+    let folder = std::env::temp_dir().join(format!("memcheck-{name}"));
+    fs::create_dir_all(&folder)?;
+    let memcheck = format!("{MEMCHECK}{}/%p.xml", folder.display());
+    let program = bench.programs.join(name);
+    let program = program.to_string_lossy();
+    let mut words: Vec<_> = memcheck.split(' ').collect();
+    words.push(&program);
+    words.extend(cases);
+    let env = [("RDMACM_TEST_PATIENCE", PATIENCE)];
+    let mut running = program::start_with(&words, &bench.ours, &env)?;
+    if running.wait_for(PROGRAM_LIMIT)?.is_none() {
+        bail!("hangs: {}", running.said());
+    }
+    let results = conformance::read(&running.output());
+    let failed: Vec<_> = results
+        .iter()
+        .filter(|case| matches!(case.outcome, Outcome::Failed(_)))
+        .map(Case::to_string)
+        .collect();
+    ensure!(failed.is_empty(), "{}", failed.join("; "));
+    ensure!(
+        Tally::of(&results).passed > 0,
+        "no case passed: {}",
+        running.said()
+    );
+    let mut found = Vec::new();
+    for entry in fs::read_dir(&folder)? {
+        // A case may kill its processes: what they left is judged, not whether
+        // it is complete.
+        found.extend(findings(&fs::read_to_string(entry?.path())?, &bench.ours));
+    }
+    fs::remove_dir_all(&folder)?;
+    ensure!(found.is_empty(), "{}", found.join("; "));
+    Ok(())
+}
+
+fn clients(bench: &Bench, suite: &mut Suite) -> Result<()> {
     let ip = ip()?;
     let rows = [
         (
