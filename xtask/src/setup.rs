@@ -68,26 +68,18 @@ pub fn ensure() -> Result<()> {
     }
     let list = missing.join(" ");
     eprintln!("installing: {list}");
-    let mut prefix: &[&str] = &[];
-    if !rustix::process::geteuid().is_root() {
-        if !Path::new("/usr/bin/sudo").exists() {
-            bail!("packages are missing and this is not root; run: apt-get install {list}");
-        }
-        prefix = &["sudo"];
-    }
     let apt_get = |arguments: &[&str]| -> Result<()> {
-        let words: Vec<_> = prefix
-            .iter()
-            .chain(&["env", "DEBIAN_FRONTEND=noninteractive", "apt-get"])
-            .chain(arguments)
-            .copied()
-            .collect();
-        let status = Command::new(words[0])
-            .args(&words[1..])
+        let mut command = privileged("env")
+            .with_context(|| format!("packages are missing; run: apt-get install {list}"))?;
+        command
+            .args(["DEBIAN_FRONTEND=noninteractive", "apt-get"])
+            .args(arguments);
+        let shown = process::show(&command);
+        let status = command
             .status()
-            .with_context(|| format!("cannot start {}", words[0]))?;
+            .with_context(|| format!("cannot start `{shown}`"))?;
         if !status.success() {
-            bail!("`{}` failed; install by hand: {list}", words.join(" "));
+            bail!("`{shown}` failed; install by hand: {list}");
         }
         Ok(())
     };
@@ -95,6 +87,19 @@ pub fn ensure() -> Result<()> {
     let mut install = vec!["install", "--yes", "--no-install-recommends"];
     install.extend(&missing);
     apt_get(&install)
+}
+
+/// A command that runs as root: directly, or through sudo.
+pub fn privileged(program: &str) -> Result<Command> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(Command::new(program));
+    }
+    if !Path::new("/usr/bin/sudo").exists() {
+        bail!("`{program}` has to run as root, and there is no sudo");
+    }
+    let mut command = Command::new("sudo");
+    command.arg(program);
+    Ok(command)
 }
 
 fn missing() -> Result<Vec<&'static str>> {

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, anyhow, bail, ensure};
 
 use columns::Column;
 use results::Seen;
@@ -117,13 +117,14 @@ impl Args {
         let mut done = Vec::new();
         let mut seen = Vec::new();
         for round in self.rounds() {
-            let suites = self.run_round(&round, &stage)?;
+            let suites = self.run_round(&round, &stage);
             if self.matrix
                 && self.only.is_empty()
                 && let Some(column) = round.column
             {
+                let original = column.original().unwrap_or_else(|_| "unknown".to_owned());
                 seen.push(Seen {
-                    heading: format!("{} (original {})", column.name(), column.original()?),
+                    heading: format!("{} (original {original})", column.name()),
                     suites: suites.iter().map(|done| done.suite.clone()).collect(),
                 });
             }
@@ -162,23 +163,26 @@ impl Args {
         rounds
     }
 
-    fn run_round(&self, round: &Round, stage: &Path) -> Result<Vec<Done>> {
+    /// Runs suites in one place. Those that cannot have it fail, the others run.
+    fn run_round(&self, round: &Round, stage: &Path) -> Vec<Done> {
         let place = if round.names.iter().any(|name| name.needs_device()) {
-            let place = match round.column {
-                Some(column) => column.place()?,
-                None => self.options.place()?,
-            };
-            println!("place: {}", place.describe());
-            Some(place)
+            match round.column {
+                Some(column) => column.place(),
+                None => self.options.place(),
+            }
         } else {
-            None
+            Err(anyhow!("no suite here was to have one"))
         };
+        match &place {
+            Ok(place) => println!("place: {}", place.describe()),
+            Err(error) => println!("no place: {error:#}"),
+        }
         let mut done = Vec::new();
         for &name in &round.names {
             println!("\n== {} ==", name.text());
             let started = Instant::now();
             let mut suite = Suite::new(name.text());
-            if let Err(error) = run(name, place.as_ref(), stage, self.quick, &mut suite) {
+            if let Err(error) = run(name, &place, stage, self.quick, &mut suite) {
                 let why = format!("{error:#}");
                 println!("{why}");
                 suite.record("the suite itself", Outcome::Failed(why));
@@ -190,7 +194,7 @@ impl Args {
                 time: started.elapsed(),
             });
         }
-        Ok(done)
+        done
     }
 }
 
@@ -209,7 +213,7 @@ struct Done {
 
 fn run(
     name: Name,
-    place: Option<&Place>,
+    place: &Result<Place>,
     stage: &Path,
     quick: bool,
     suite: &mut Suite,
@@ -227,7 +231,9 @@ fn run(
         _ => {}
     }
     let beside = Beside {
-        place: place.context("no place to run in")?,
+        place: place
+            .as_ref()
+            .map_err(|error| anyhow!("no place: {error:#}"))?,
         stage,
         quick,
     };

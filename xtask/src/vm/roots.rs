@@ -2,11 +2,10 @@
 //! debootstrap below `target/vm/roots/`.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 
 use super::apt;
 use crate::{process, setup, workspace};
@@ -64,11 +63,6 @@ pub fn get(suite: &str) -> Result<PathBuf> {
 
 /// Makes it in `fresh` and moves it to `root` when it is whole.
 fn make(suite: &str, fresh: &Path, root: &Path) -> Result<()> {
-    ensure!(
-        rustix::process::geteuid().is_root(),
-        "a root of Debian {suite} can be made by root only; \
-         run `sudo cargo xtask root {suite}` once"
-    );
     let mut tries = 0;
     loop {
         remove(fresh)?;
@@ -86,12 +80,8 @@ fn make(suite: &str, fresh: &Path, root: &Path) -> Result<()> {
 }
 
 fn remove(dir: &Path) -> Result<()> {
-    match fs::remove_dir_all(dir) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("cannot remove {}", dir.display()))
-        }
-        _ => Ok(()),
-    }
+    // What root has made, root removes.
+    process::output(setup::privileged("rm")?.arg("-rf").arg(dir)).map(drop)
 }
 
 /// Fails if the root lacks a program that the tests need by now.
@@ -134,13 +124,13 @@ fn debootstrap(suite: &str, root: &Path) -> Result<()> {
     // but all are made like sid.
     let scripts = Path::new("/usr/share/debootstrap/scripts");
     let script = (!scripts.join(suite).exists()).then(|| scripts.join("sid"));
-    let output = Command::new("debootstrap")
+    let output = setup::privileged("debootstrap")?
         .arg("--variant=minbase")
         .arg(format!("--include={}", PACKAGES.join(",")))
         .arg(suite)
         .args([root.as_os_str(), mirror.as_ref()])
         .args(script)
-        // Nothing may ask a question.
+        // Nothing may ask a question: there is nobody to answer.
         .env("DEBIAN_FRONTEND", "noninteractive")
         .stdin(Stdio::null())
         .output()
