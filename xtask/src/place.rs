@@ -66,6 +66,11 @@ impl Drop for Driver {
 }
 
 impl Options {
+    /// The kernel that was asked for.
+    pub fn kernel(&self) -> Option<Release> {
+        self.kernel
+    }
+
     /// Whether any of them is given.
     pub fn chosen(&self) -> bool {
         self.host || self.kernel.is_some() || self.root.is_some()

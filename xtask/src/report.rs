@@ -66,7 +66,6 @@ impl fmt::Display for Case {
 }
 
 /// The results of one suite, shown as they come in.
-#[derive(Clone)]
 pub struct Suite {
     /// Its name.
     pub name: String,

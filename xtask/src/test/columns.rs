@@ -62,9 +62,20 @@ impl Column {
         }
     }
 
-    /// The version of the original in it.
-    pub fn original(self) -> Result<String> {
+    /// What tells it from the others in file names.
+    pub fn key(self) -> String {
+        self.kernel.to_string()
+    }
+
+    /// Its name with the version of the original in it.
+    pub fn heading(self) -> Result<String> {
         let root = self.suite.map(roots::get).transpose()?;
-        roots::version(root.as_deref(), ORIGINAL)
+        let original = roots::version(root.as_deref(), ORIGINAL)?;
+        Ok(format!("{} (original {original})", self.name()))
+    }
+
+    /// Whether it is the one with this kernel.
+    pub fn has(self, kernel: Release) -> bool {
+        self.kernel == kernel
     }
 }

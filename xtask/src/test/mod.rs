@@ -23,7 +23,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow, bail, ensure};
 
 use columns::Column;
-use results::Seen;
 
 use crate::guest::Bench;
 use crate::place::{Options, Place};
@@ -38,9 +37,9 @@ const LIMIT: Duration = Duration::from_secs(2400);
 pub struct Args {
     #[command(flatten)]
     options: Options,
-    /// Run the suites that depend on kernel and userland on all of them, and
-    /// write docs/matrix.md
-    #[arg(long, conflicts_with_all = ["host", "kernel", "root"])]
+    /// Run the suites that depend on kernel and userland on all of them, or on
+    /// that of --kernel, and write docs/matrix.md
+    #[arg(long, conflicts_with_all = ["host", "root"])]
     matrix: bool,
     /// Run only this suite; may be repeated
     #[arg(long, value_enum, value_name = "SUITE")]
@@ -115,24 +114,12 @@ impl Args {
         setup::ensure()?;
         let stage = library::stage()?;
         let mut done = Vec::new();
-        let mut seen = Vec::new();
         for round in self.rounds() {
-            let suites = self.run_round(&round, &stage);
-            if self.matrix
-                && self.only.is_empty()
-                && let Some(column) = round.column
-            {
-                let original = column.original().unwrap_or_else(|_| "unknown".to_owned());
-                seen.push(Seen {
-                    heading: format!("{} (original {original})", column.name()),
-                    suites: suites.iter().map(|done| done.suite.clone()).collect(),
-                });
-            }
-            done.extend(suites);
+            done.extend(self.run_round(&round, &stage));
         }
         let code = close(&done);
-        if !seen.is_empty() {
-            results::write(&seen)?;
+        if self.matrix {
+            results::write()?;
         }
         Ok(code)
     }
@@ -148,9 +135,12 @@ impl Args {
             names: asked(names),
         };
         if self.matrix {
+            let kernel = self.options.kernel();
             return Column::ALL
+                .into_iter()
+                .filter(|column| kernel.is_none_or(|kernel| column.has(kernel)))
                 .map(|column| round(Some(column), &columns::SUITES))
-                .into();
+                .collect();
         }
         if self.options.chosen() {
             return vec![round(None, &Name::ALL)];
@@ -186,6 +176,12 @@ impl Args {
                 let why = format!("{error:#}");
                 println!("{why}");
                 suite.record("the suite itself", Outcome::Failed(why));
+            }
+            if self.matrix
+                && let Some(column) = round.column
+                && let Err(error) = results::keep(column, &suite)
+            {
+                println!("{error:#}");
             }
             let column = round.column.filter(|_| name.needs_device());
             done.push(Done {

@@ -1,30 +1,79 @@
-//! `docs/matrix.md`: the results of a whole matrix, area by column, and the
-//! reason of everything that was not tried. Knows how cases are named, not how
-//! they are run.
+//! `docs/matrix.md`: the results of the matrix, area by column, and the reason
+//! of everything that was not tried. Knows how cases are named, not how they
+//! are run.
+//!
+//! The matrix takes an hour and more where the machine is emulated, so results
+//! are kept below `target/`, suite by suite and column by column, each with the
+//! commit that it was seen at, and may come from several runs.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use super::columns::{Column, SUITES};
 use crate::report::{Case, Outcome, Suite, Tally};
-use crate::workspace;
+use crate::{process, workspace};
 
 const DOCUMENT: &str = "docs/matrix.md";
 
 /// What was seen in one column.
-pub struct Seen {
+struct Seen {
     /// The column's heading.
-    pub heading: String,
+    heading: String,
     /// Its suites.
-    pub suites: Vec<Suite>,
+    suites: Vec<Suite>,
+    /// The commits that they were seen at.
+    commits: Vec<String>,
 }
 
-/// Writes the document.
-pub fn write(columns: &[Seen]) -> Result<()> {
+fn file(column: Column, suite: &str) -> Result<PathBuf> {
+    let folder = workspace::target(&format!("matrix-results/{}", column.key()))?;
+    Ok(folder.join(suite).with_extension("tap"))
+}
+
+/// Keeps the results of a suite for the document.
+pub fn keep(column: Column, suite: &Suite) -> Result<()> {
+    let commit = process::output(
+        Command::new("git")
+            .args(["describe", "--always", "--dirty"])
+            .current_dir(workspace::root()),
+    )?;
+    let mut text = format!("# {}\n", commit.trim());
+    for case in &suite.cases {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{case}");
+    }
+    fs::write(file(column, &suite.name)?, text).context("cannot keep results")
+}
+
+/// Writes the document from all results that are kept.
+pub fn write() -> Result<()> {
+    let mut columns = Vec::new();
+    for column in Column::ALL {
+        let mut seen = Seen {
+            heading: column.heading()?,
+            suites: Vec::new(),
+            commits: Vec::new(),
+        };
+        for name in SUITES {
+            let Ok(text) = fs::read_to_string(file(column, name.text())?) else {
+                continue;
+            };
+            let mut suite = Suite::new(name.text());
+            suite.cases = text.lines().filter_map(Case::parse).collect();
+            let commit = text.lines().find_map(|line| line.strip_prefix("# "));
+            seen.commits
+                .push(format!("{} {}", name.text(), commit.unwrap_or("unknown")));
+            seen.suites.push(suite);
+        }
+        columns.push(seen);
+    }
     let path = workspace::root().join(DOCUMENT);
-    fs::write(&path, render(columns))
+    fs::write(&path, render(&columns))
         .with_context(|| format!("cannot write {}", path.display()))?;
     println!("wrote {}", path.display());
     Ok(())
@@ -93,6 +142,10 @@ fn render(columns: &[Seen]) -> String {
     }));
     line(&totals);
 
+    text.push_str("\nSeen at these commits:\n\n");
+    for seen in columns {
+        let _ = writeln!(text, "- {}: {}", seen.heading, seen.commits.join(", "));
+    }
     notes(&mut text, columns, "Failed", |outcome| match outcome {
         Outcome::Failed(why) => Some(why),
         Outcome::Passed | Outcome::Skipped(_) => None,
@@ -155,6 +208,7 @@ mod tests {
         Seen {
             heading: heading.to_owned(),
             suites: vec![suite],
+            commits: vec!["conformance abc".to_owned()],
         }
     }
 
@@ -171,6 +225,7 @@ mod tests {
             "|  | **all** | **1 / 0 / 1** | **1 / 1 / 0** |",
             "| ece/1 b | too old | 6.1 |",
             "| ece/1 b | no \\| event | 7.3 |",
+            "- 7.3: conformance abc",
         ] {
             assert!(text.lines().any(|other| other == line), "{line}\n{text}");
         }
