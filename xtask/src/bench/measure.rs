@@ -2,10 +2,12 @@
 //! that the client, or the tool it runs under, prints.
 
 use std::fs;
+use std::thread;
+use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
-use crate::guest::program::{self, Ready, Running};
+use crate::guest::program::{self, LIMIT, LOOK_AGAIN, Ready, Running};
 use crate::guest::{Bench, expand};
 use crate::library::Library;
 
@@ -73,21 +75,30 @@ pub fn value(client: &Running, name: &str) -> Result<f64> {
 /// System calls of the client, as strace counts them.
 pub fn calls(bench: &Bench, library: &Library, client: &str) -> Result<f64> {
     let file = std::env::temp_dir().join("bench-strace");
+    let _ = fs::remove_file(&file);
     own(
         bench,
         library,
         client,
         &format!("strace -D -f -c -o {}", file.display()),
     )?;
-    let table = fs::read_to_string(&file).context("strace counted nothing")?;
-    // "100.00    0.1    7    1111    138 total": calls come before errors,
-    // which are left out when there are none.
-    table
-        .lines()
-        .find(|line| line.ends_with(" total"))
-        .and_then(|line| line.split_whitespace().nth(3))
-        .and_then(|count| count.parse().ok())
-        .context("no total in what strace says")
+    // strace goes on for a moment after the program.
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let table = fs::read_to_string(&file).unwrap_or_default();
+        if let Some(total) = total(&table) {
+            return Ok(total);
+        }
+        ensure!(Instant::now() < deadline, "no total from strace: {table}");
+        thread::sleep(LOOK_AGAIN);
+    }
+}
+
+/// The number of calls in the last line of what `strace -c` says:
+/// "100.00    0.1    7    1111    138 total", in which errors may be absent.
+fn total(table: &str) -> Option<f64> {
+    let line = table.lines().find(|line| line.ends_with(" total"))?;
+    line.split_whitespace().nth(3)?.parse().ok()
 }
 
 /// Instructions of the client outside of the kernel, as callgrind counts them.

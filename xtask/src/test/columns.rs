@@ -13,7 +13,12 @@ use crate::vm::kernel::Release;
 use crate::vm::roots;
 
 /// The suites whose results depend on kernel and userland.
-pub const SUITES: [Name; 3] = [Name::Conformance, Name::Clients, Name::Commands];
+pub const SUITES: [Name; 4] = [
+    Name::Conformance,
+    Name::Clients,
+    Name::Interop,
+    Name::Commands,
+];
 
 /// The package whose version is that of the original and its programs.
 const ORIGINAL: &str = "rdmacm-utils";

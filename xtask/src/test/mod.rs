@@ -11,6 +11,8 @@ mod commands;
 mod conformance;
 mod containers;
 mod faults;
+mod interop;
+mod pairing;
 mod results;
 mod rust;
 pub mod srp;
@@ -62,6 +64,8 @@ enum Name {
     Conformance,
     /// Unmodified programs of rdmacm-utils, against ours and the original
     Clients,
+    /// Unmodified programs on sockets, against ours and the original
+    Interop,
     /// Kernel commands per connection
     Commands,
     /// Missing nodes, permissions and devices
@@ -75,12 +79,13 @@ enum Name {
 }
 
 impl Name {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Rust,
         Self::Generated,
         Self::Abi,
         Self::Conformance,
         Self::Clients,
+        Self::Interop,
         Self::Commands,
         Self::Containers,
         Self::Valgrind,
@@ -95,6 +100,7 @@ impl Name {
             Self::Abi => "abi",
             Self::Conformance => "conformance",
             Self::Clients => "clients",
+            Self::Interop => "interop",
             Self::Commands => "commands",
             Self::Containers => "containers",
             Self::Valgrind => "valgrind",
@@ -225,6 +231,13 @@ fn run(
         }
         Name::Abi => return abi::run(stage, &[], suite),
         _ => {}
+        Name::Conformance
+        | Name::Clients
+        | Name::Interop
+        | Name::Commands
+        | Name::Containers
+        | Name::Valgrind
+        | Name::Srp => {}
     }
     let beside = Beside {
         place: place
@@ -289,6 +302,7 @@ pub fn inside(name: &str, bench: &Bench, suite: &mut Suite) -> Result<()> {
     match name {
         "conformance" => conformance::inside(bench, suite),
         "clients" => clients::inside(bench, suite),
+        "interop" => interop::inside(bench, suite),
         "commands" => commands::inside(bench, suite),
         "containers" => containers::inside(bench, suite),
         "valgrind" => valgrind::inside(bench, suite),

@@ -1,7 +1,7 @@
-//! Suite `valgrind`: rping and ucmatose, both sides on the release library
-//! under memcheck, and some of the C conformance programs, each case of which
-//! is a process of its own. No error and no definite leak may have a frame of
-//! our library in its stack.
+//! Suite `valgrind`: rping, ucmatose, rstream and riostream, both sides on the
+//! release library under memcheck, and some of the C conformance programs, each
+//! case of which is a process of its own. No error and no definite leak may have
+//! a frame of our library in its stack.
 
 use std::fs;
 use std::path::PathBuf;
@@ -120,6 +120,16 @@ fn clients(bench: &Bench, suite: &mut Suite) -> Result<()> {
             "ucmatose",
             format!("ucmatose -b {ip} -c 2 -C 2"),
             format!("ucmatose -s {ip} -c 2 -C 2"),
+        ),
+        (
+            "rstream",
+            format!("rstream -b {ip} -S 100 -C 100 -T v"),
+            format!("rstream -s {ip} -S 100 -C 100 -T v"),
+        ),
+        (
+            "riostream",
+            format!("riostream -b {ip} -S 10000 -C 5 -T v"),
+            format!("riostream -s {ip} -S 10000 -C 5 -T v"),
         ),
     ];
     for (name, server, client) in rows {

@@ -1,0 +1,103 @@
+//! Suite `interop`: unmodified programs on sockets over RDMA, in every pairing
+//! of our library and the original that has ours on a side (see
+//! [`super::pairing`]). Which original that is depends on the userland.
+//!
+//! Not here: `rstream -T f`, which forks and needs the preload library; and
+//! udpong, as datagrams of the original do not work on RoCE.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Result, ensure};
+
+use super::pairing::{self, End, Row};
+use crate::guest::Bench;
+use crate::report::Suite;
+
+macro_rules! both_sides {
+    ($name:literal, $program:literal, $options:literal) => {
+        Row::new(
+            $name,
+            concat!($program, " -b $IP ", $options),
+            concat!($program, " -s $IP ", $options),
+            "",
+        )
+    };
+}
+
+const ROWS: &[Row] = &[
+    both_sides!("rstream", "rstream", "-S 1024 -C 100"),
+    both_sides!("rstream, blocking", "rstream", "-S 1024 -C 100 -T b"),
+    both_sides!("rstream, non-blocking", "rstream", "-S 1024 -C 100 -T n"),
+    both_sides!("rstream, polling", "rstream", "-S 1024 -C 100 -T a"),
+    both_sides!(
+        "rstream, single bytes verified",
+        "rstream",
+        "-S 1 -C 2000 -T v"
+    ),
+    both_sides!("rstream, 64 B verified", "rstream", "-S 64 -C 3000 -T v"),
+    both_sides!("rstream, 64 KB verified", "rstream", "-S 65536 -C 20 -T v"),
+    both_sides!("rstream, 1 MB verified", "rstream", "-S 1048576 -C 3 -T v"),
+    both_sides!(
+        "rstream, back and forth",
+        "rstream",
+        "-S 200 -I 200 -C 1 -T v"
+    ),
+    both_sides!(
+        "rstream, small buffers",
+        "rstream",
+        "-S 65536 -C 10 -B 8192 -T v"
+    ),
+    both_sides!(
+        "rstream, nothing inline",
+        "rstream",
+        "-S 32 -C 500 -i 0 -T v"
+    ),
+    both_sides!("rstream, keep-alive", "rstream", "-S 1024 -C 100 -k 1"),
+    Row::new(
+        "rstream, IPv6",
+        "rstream -f ipv6 -b $IP6 -S 1024 -C 100 -T v",
+        "rstream -f ipv6 -s $IP6 -S 1024 -C 100 -T v",
+        "",
+    ),
+    both_sides!("riostream, verified", "riostream", "-S 65536 -C 20 -T v"),
+    both_sides!("riostream, 64 B verified", "riostream", "-S 64 -C 500 -T v"),
+    both_sides!(
+        "riostream, non-blocking",
+        "riostream",
+        "-S 1024 -C 100 -T n"
+    ),
+];
+
+/// What rcopy copies.
+const FROM: &str = "/tmp/rcopy-from";
+const TO: &str = "/tmp/rcopy-to";
+
+const RCOPY: Row = Row {
+    end: End::Killed,
+    ..Row::new(
+        "rcopy",
+        "rcopy",
+        "rcopy /tmp/rcopy-from $IP:/tmp/rcopy-to",
+        "",
+    )
+};
+
+/// The part beside the device.
+pub fn inside(bench: &Bench, suite: &mut Suite) -> Result<()> {
+    for row in ROWS {
+        pairing::check(row, bench, suite);
+    }
+    // Of no round size and without a period that a buffer may have.
+    let data: Vec<u8> = (0..3_000_017u32)
+        .map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8)
+        .collect();
+    fs::write(FROM, &data)?;
+    pairing::check_and(&RCOPY, bench, suite, || {
+        let copied = fs::read(TO)?;
+        ensure!(copied == data, "the copy differs");
+        fs::remove_file(Path::new(TO))?;
+        Ok(())
+    });
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! Programs in every pairing of our library and the original that has ours on
+//! a side; with `--quick`, on ours only.
+//!
+//! A pass needs: both sides end with success (a server that never ends by
+//! itself is ended after its client), the client printed the pattern, the
+//! server had the intended library mapped, and the RDMA device sent packets.
+
+use anyhow::{Result, bail, ensure};
+
+use crate::guest::program::{self, Ready};
+use crate::guest::{Bench, device, expand};
+use crate::library::Library;
+use crate::report::Suite;
+
+/// How the programs end.
+#[derive(Clone, Copy, PartialEq)]
+pub enum End {
+    /// Both with success.
+    Itself,
+    /// The client with success; the server has to be ended.
+    Killed,
+    /// However they like: the pattern alone decides.
+    NotJudged,
+}
+
+/// A server program with its clients. `$IP` and `$IP6` stand for addresses.
+pub struct Row {
+    /// What it is called.
+    pub name: &'static str,
+    /// Command of the server.
+    pub server: &'static str,
+    /// Command of a client.
+    pub client: &'static str,
+    /// Clients that run at the same time.
+    pub clients: usize,
+    /// What a client prints.
+    pub pattern: &'static str,
+    /// When a client may start.
+    pub ready: Ready,
+    /// How the programs end.
+    pub end: End,
+}
+
+impl Row {
+    /// One client and a server that both end by themselves; the client prints
+    /// `pattern`.
+    pub const fn new(
+        name: &'static str,
+        server: &'static str,
+        client: &'static str,
+        pattern: &'static str,
+    ) -> Self {
+        Self {
+            name,
+            server,
+            client,
+            clients: 1,
+            pattern,
+            ready: Ready::Listening,
+            end: End::Itself,
+        }
+    }
+}
+
+/// Checks a row in every pairing.
+pub fn check(row: &Row, bench: &Bench, suite: &mut Suite) {
+    check_and(row, bench, suite, || Ok(()));
+}
+
+/// As [`check`]; after each run `afterwards` has to succeed as well.
+pub fn check_and(row: &Row, bench: &Bench, suite: &mut Suite, afterwards: impl Fn() -> Result<()>) {
+    let ours = &bench.ours;
+    let mut pairs = vec![(ours, ours)];
+    if !bench.quick {
+        pairs.extend([(ours, &Library::Original), (&Library::Original, ours)]);
+    }
+    for (server, client) in pairs {
+        let name = format!(
+            "{}: server on {}, client on {}",
+            row.name,
+            server.name(),
+            client.name()
+        );
+        suite.check(name, run(row, server, client).and_then(|()| afterwards()));
+    }
+}
+
+fn run(row: &Row, server: &Library, client: &Library) -> Result<()> {
+    let packets = device::sent_packets()?;
+    let words = expand(row.server)?;
+    let mut serving = program::start(&borrow(&words), server)?;
+    serving.wait_ready(row.ready)?;
+    let mapped = serving.mapped()?;
+    ensure!(
+        server.is(&mapped),
+        "the server runs on {}",
+        mapped.display()
+    );
+
+    let words = expand(row.client)?;
+    let mut clients = Vec::new();
+    for _ in 0..row.clients {
+        clients.push(program::start(&borrow(&words), client)?);
+    }
+    for client in &mut clients {
+        let status = client.wait()?;
+        if row.end != End::NotJudged && !status.success() {
+            bail!(
+                "client: {status}: {}; server: {}",
+                client.said(),
+                serving.said()
+            );
+        }
+        let said = client.output();
+        ensure!(
+            said.contains(row.pattern),
+            "no \"{}\" in {}",
+            row.pattern,
+            client.said()
+        );
+    }
+    if row.end == End::Itself {
+        serving.wait_success()?;
+    }
+    ensure!(
+        device::sent_packets()? > packets,
+        "no packet was sent by the RDMA device"
+    );
+    Ok(())
+}
+
+fn borrow(words: &[String]) -> Vec<&str> {
+    words.iter().map(String::as_str).collect()
+}
