@@ -22,8 +22,15 @@ struct Owner {
 /// in separate calls.
 #[derive(Debug, Default)]
 pub struct HandlerLock {
-    owner: Mutex<Option<Owner>>,
+    state: Mutex<State>,
     released: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    owner: Option<Owner>,
+    /// Threads that wait: without, a release needs no system call.
+    waiting: u32,
 }
 
 /// Holds a [`HandlerLock`] while an event is handled.
@@ -37,18 +44,23 @@ impl Drop for Handling<'_> {
 }
 
 impl HandlerLock {
-    fn owner(&self) -> MutexGuard<'_, Option<Owner>> {
-        locked(&self.owner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        locked(&self.state)
     }
 
     /// Takes the lock; blocks while another thread has it.
     pub fn lock(&self) {
         let thread = thread::current().id();
-        let others =
-            |owner: &mut Option<Owner>| owner.as_ref().is_some_and(|owner| owner.thread != thread);
-        let mut owner = clean(self.released.wait_while(self.owner(), others));
-        let depth = owner.as_ref().map_or(0, |owner| owner.depth);
-        *owner = Some(Owner {
+        let others = |state: &mut State| {
+            let owner = state.owner.as_ref();
+            owner.is_some_and(|owner| owner.thread != thread)
+        };
+        let mut state = self.state();
+        state.waiting = state.waiting.saturating_add(1);
+        let mut state = clean(self.released.wait_while(state, others));
+        state.waiting = state.waiting.saturating_sub(1);
+        let depth = state.owner.as_ref().map_or(0, |owner| owner.depth);
+        state.owner = Some(Owner {
             thread,
             depth: depth.saturating_add(1),
         });
@@ -63,8 +75,9 @@ impl HandlerLock {
     /// Gives the lock back. Returns `false`, and does nothing, if the calling
     /// thread does not have it.
     pub fn unlock(&self) -> bool {
-        let mut owner = self.owner();
-        let Some(held) = owner
+        let mut state = self.state();
+        let Some(held) = state
+            .owner
             .as_mut()
             .filter(|held| held.thread == thread::current().id())
         else {
@@ -72,9 +85,12 @@ impl HandlerLock {
         };
         held.depth = held.depth.saturating_sub(1);
         if held.depth == 0 {
-            *owner = None;
-            drop(owner);
-            self.released.notify_one();
+            state.owner = None;
+            let waiting = state.waiting > 0;
+            drop(state);
+            if waiting {
+                self.released.notify_one();
+            }
         }
         true
     }

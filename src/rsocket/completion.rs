@@ -63,12 +63,10 @@ impl Completions {
     }
 
     fn make_nonblocking(&self) -> Result<()> {
+        // A new channel has no flags that this would clear.
         // SAFETY: a descriptor of ours, no pointers.
-        let status = unsafe {
-            let fd = self.notification_fd();
-            let flags = libc::fcntl(fd, libc::F_GETFL);
-            libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK)
-        };
+        let status =
+            unsafe { libc::fcntl(self.notification_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
         if status < 0 {
             return Err(Error::last_os("make a completion channel non-blocking"));
         }

@@ -419,10 +419,12 @@ impl Connection {
             let before = source.remaining();
             let small = before <= LONGEST_GATHERED;
             if small && core.pace.note_send() && core.mappings.next().is_none() {
+                self.endpoint.prepare_buffer()?;
                 self.gather(core, source);
             } else {
                 self.post_draft(core);
                 self.announce(core)?;
+                self.prepare_for(source)?;
                 self.send_segments(core, source, ramp)?;
             }
             if source.remaining() == before {
@@ -555,6 +557,15 @@ impl Connection {
         }
     }
 
+    /// Makes the send buffer if `source` cannot be sent inline.
+    fn prepare_for(&self, source: &mut Cursor<'_>) -> Result<()> {
+        let (_, chunk) = source.chunk();
+        if source.remaining() > chunk.min(self.endpoint.inline()) {
+            self.endpoint.prepare_buffer()?;
+        }
+        Ok(())
+    }
+
     /// Copies `length` bytes of `source` to the send buffer.
     fn fill(&self, source: &mut Cursor<'_>, offset: usize, length: usize) {
         let first = length.min(self.endpoint.send_length().saturating_sub(offset));
@@ -677,6 +688,7 @@ impl Connection {
             if !core.outbox.can_post() {
                 return Err(retry());
             }
+            self.prepare_for(source)?;
             while source.remaining() > 0 && core.outbox.can_post() {
                 let target = (0..self.endpoint.mappings())
                     .find_map(|index| locate(&self.endpoint.read_mapping(index), *offset))

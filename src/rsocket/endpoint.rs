@@ -6,6 +6,8 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Arc;
 
+use once_cell::sync::OnceCell;
+
 use crate::cm::id::Id;
 use crate::cm::qp;
 use crate::error::{Error, Result};
@@ -36,7 +38,9 @@ pub struct Endpoint {
     id: Arc<Id>,
     completions: Completions,
     /// Data on its way, then room for one control payload per control slot.
-    send: Option<Region>,
+    /// Made when first needed, as many connections send nothing that is not
+    /// inline.
+    send: OnceCell<Region>,
     /// Received data, then the target list and the peer's mappings.
     receive: Option<Region>,
     send_length: usize,
@@ -87,7 +91,7 @@ impl Endpoint {
         let mut endpoint = Self {
             id: Arc::clone(id),
             completions,
-            send: None,
+            send: OnceCell::new(),
             receive: None,
             send_length: settings.send_buffer as usize,
             receive_length: (settings.receive_buffer as usize).next_multiple_of(TARGET_LEN),
@@ -97,15 +101,15 @@ impl Endpoint {
             mappings: settings.mappings,
         };
         let pd = device.pd()?;
-        let control = usize::from(CONTROL_SLOTS) * MAPPING_LEN;
         let lists = TARGETS as usize * TARGET_LEN + usize::from(settings.mappings) * MAPPING_LEN;
         // SAFETY: the device, which the identifier keeps, keeps its domain.
-        endpoint.send =
-            Some(unsafe { Region::new(pd, endpoint.send_length + control, Access::Local) }?);
-        // SAFETY: as above.
         endpoint.receive =
             Some(unsafe { Region::new(pd, endpoint.receive_length + lists, Access::RemoteWrite) }?);
         endpoint.create_qp(receives)?;
+        if endpoint.inline < MAPPING_LEN {
+            // Control messages need it, and they cannot fail.
+            endpoint.prepare_buffer()?;
+        }
         endpoint.post_receives(usize::from(receives))?;
         Ok(endpoint)
     }
@@ -135,6 +139,21 @@ impl Endpoint {
             }
         }
         Ok(())
+    }
+
+    /// Makes the memory of what is not sent inline, unless it is there.
+    ///
+    /// # Errors
+    /// What libibverbs says.
+    pub fn prepare_buffer(&self) -> Result<()> {
+        let made = self.send.get_or_try_init(|| {
+            let control = usize::from(CONTROL_SLOTS) * MAPPING_LEN;
+            let length = self.send_length.saturating_add(control);
+            let pd = self.id.require_device()?.pd()?;
+            // SAFETY: the device, which the identifier keeps, keeps its domain.
+            unsafe { Region::new(pd, length, Access::Local) }
+        });
+        made.map(|_| ())
     }
 
     /// The identifier.
@@ -240,7 +259,7 @@ impl Endpoint {
     /// do not lie in it.
     pub fn outgoing(&self, offset: usize, length: usize) -> Option<*mut u8> {
         let inside = offset.checked_add(length)? <= self.send_length;
-        let pointer = self.send.as_ref()?.pointer(offset, length)?;
+        let pointer = self.send.get()?.pointer(offset, length)?;
         inside.then_some(pointer)
     }
 
@@ -259,7 +278,7 @@ impl Endpoint {
     }
 
     fn part(&self, offset: usize, length: usize) -> ibv_sge {
-        let (addr, lkey) = self.send.as_ref().map_or((0, 0), |region| {
+        let (addr, lkey) = self.send.get().map_or((0, 0), |region| {
             (region.address(offset), region.local_key())
         });
         ibv_sge {
@@ -297,7 +316,7 @@ impl Endpoint {
         }
         let slot = slot % usize::from(CONTROL_SLOTS);
         let offset = self.send_length + slot * MAPPING_LEN;
-        if let Some(region) = &self.send {
+        if let Some(region) = self.send.get() {
             region.write(offset, bytes);
         }
         self.post(write, &mut [self.part(offset, bytes.len())], 0)

@@ -30,15 +30,9 @@ impl Channel {
     /// `ENODEV` without an RDMA device, else what the kernel says.
     pub fn open() -> Result<Self> {
         let channel = Self(channel::open().map_err(no_device)?);
+        // A new channel has no flags that this would clear.
         // SAFETY: the descriptor is ours, no pointers.
-        let status = unsafe {
-            let flags = libc::fcntl(channel.descriptor(), libc::F_GETFL);
-            libc::fcntl(
-                channel.descriptor(),
-                libc::F_SETFL,
-                flags | libc::O_NONBLOCK,
-            )
-        };
+        let status = unsafe { libc::fcntl(channel.descriptor(), libc::F_SETFL, libc::O_NONBLOCK) };
         if status < 0 {
             return Err(Error::last_os("make an event channel non-blocking"));
         }

@@ -18,16 +18,28 @@ use super::stream::Stream;
 
 #[derive(Default)]
 struct Flusher {
-    waiting: Mutex<Vec<Weak<Stream>>>,
+    queue: Mutex<Queue>,
     arrival: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    streams: Vec<Weak<Stream>>,
+    /// The thread sleeps: otherwise it needs no system call to wake it.
+    asleep: bool,
 }
 
 /// Posts what `stream` has gathered soon, in the background if possible.
 pub fn flush_soon(stream: &Arc<Stream>) {
     match flusher() {
         Some(flusher) => {
-            locked(&flusher.waiting).push(Arc::downgrade(stream));
-            flusher.arrival.notify_one();
+            let mut queue = locked(&flusher.queue);
+            queue.streams.push(Arc::downgrade(stream));
+            let asleep = std::mem::take(&mut queue.asleep);
+            drop(queue);
+            if asleep {
+                flusher.arrival.notify_one();
+            }
         }
         None => stream.flush(),
     }
@@ -52,12 +64,15 @@ impl Flusher {
     fn run(&self) {
         let mut streams = Vec::new();
         loop {
-            let mut waiting = self
+            let mut queue = self
                 .arrival
-                .wait_while(locked(&self.waiting), |waiting| waiting.is_empty())
+                .wait_while(locked(&self.queue), |queue| {
+                    queue.asleep = queue.streams.is_empty();
+                    queue.asleep
+                })
                 .unwrap_or_else(PoisonError::into_inner);
-            std::mem::swap(&mut *waiting, &mut streams);
-            drop(waiting);
+            std::mem::swap(&mut queue.streams, &mut streams);
+            drop(queue);
             for stream in streams.drain(..).filter_map(|stream| stream.upgrade()) {
                 stream.flush();
             }

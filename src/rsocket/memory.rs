@@ -3,8 +3,10 @@
 //! is not decided here.
 
 use std::ptr::{self, NonNull};
+use std::sync::Mutex;
 
 use crate::error::{Error, Result};
+use crate::lock::locked;
 use crate::verbs::bindings::{
     IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE, ibv_dereg_mr, ibv_mr, ibv_pd, ibv_reg_mr,
 };
@@ -66,33 +68,43 @@ impl Registration {
     }
 }
 
+impl Registration {
+    /// Ends it; `false` if the device may still use the memory.
+    fn end(self) -> bool {
+        let mr = std::mem::ManuallyDrop::new(self).0;
+        // SAFETY: registered in `new`, and given up here.
+        unsafe { deregister(mr) }
+    }
+}
+
 impl Drop for Registration {
     fn drop(&mut self) {
-        // SAFETY: registered in `new`.
-        let status = unsafe { ibv_dereg_mr(self.0.as_ptr()) };
-        if status != 0 {
-            log::warn!(
-                "memory stays registered: {}",
-                crate::verbs::failure(status, STEP)
-            );
-        }
+        // SAFETY: registered in `new`, and given up here.
+        unsafe { deregister(self.0) };
     }
+}
+
+/// # Safety
+/// `mr` is registered, and nobody uses it any more.
+unsafe fn deregister(mr: NonNull<ibv_mr>) -> bool {
+    // SAFETY: the caller vouches for it.
+    let status = unsafe { ibv_dereg_mr(mr.as_ptr()) };
+    if status != 0 {
+        log::warn!(
+            "memory stays registered: {}",
+            crate::verbs::failure(status, STEP)
+        );
+    }
+    status == 0
 }
 
 /// Zeroed, page-aligned, registered memory of the library's own. The device may write to it at any
 /// time, so it is reached by copies through raw pointers only.
 #[derive(Debug)]
 pub struct Region {
-    base: NonNull<u8>,
-    length: usize,
+    pages: Option<Pages>,
     registration: Option<Registration>,
 }
-
-// SAFETY: the memory is owned; it is only accessed by copies, and those who
-// copy agree among themselves under the connection's lock.
-unsafe impl Send for Region {}
-// SAFETY: as for `Send`.
-unsafe impl Sync for Region {}
 
 const STEP: &str = "register memory";
 
@@ -105,43 +117,24 @@ impl Region {
     /// # Safety
     /// `pd` is a living protection domain that outlives the region.
     pub unsafe fn new(pd: *mut ibv_pd, length: usize, access: Access) -> Result<Self> {
-        // SAFETY: sysconf is always sound to call.
-        let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
-        let length = length
-            .checked_next_multiple_of(page)
-            .ok_or(Error::new(libc::ENOMEM, STEP))?;
-        // SAFETY: a new anonymous mapping touches no existing memory.
-        let base = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                length,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return Err(Error::last_os("allocate memory"));
-        }
-        let Some(base) = NonNull::new(base.cast::<u8>()) else {
-            return Err(Error::new(libc::ENOMEM, "allocate memory"));
-        };
-        let mut region = Self {
-            base,
-            length,
-            registration: None,
-        };
-        // SAFETY: the caller vouches for the domain; the mapping is new and is
-        // only reached by copies.
-        region.registration =
-            Some(unsafe { Registration::new(pd, base.as_ptr(), length, access) }?);
-        Ok(region)
+        let pages = Pages::new(length)?;
+        let (base, length) = (pages.base.as_ptr(), pages.length);
+        // SAFETY: the caller vouches for the domain; the pages are nobody
+        // else's and are only reached by copies.
+        let registration = unsafe { Registration::new(pd, base, length, access) }?;
+        Ok(Self {
+            pages: Some(pages),
+            registration: Some(registration),
+        })
     }
 
     /// Address of the byte at `offset`.
     pub fn address(&self, offset: usize) -> u64 {
-        (self.base.as_ptr() as u64).wrapping_add(offset as u64)
+        let base = self
+            .pages
+            .as_ref()
+            .map_or(0, |pages| pages.base.as_ptr() as u64);
+        base.wrapping_add(offset as u64)
     }
 
     /// Local key.
@@ -162,8 +155,9 @@ impl Region {
     /// the region.
     pub fn pointer(&self, offset: usize, length: usize) -> Option<*mut u8> {
         let end = offset.checked_add(length)?;
-        // SAFETY: within the mapping, as checked.
-        (end <= self.length).then(|| unsafe { self.base.as_ptr().add(offset) })
+        let pages = self.pages.as_ref()?;
+        // SAFETY: within the pages, as checked.
+        (end <= pages.length).then(|| unsafe { pages.base.as_ptr().add(offset) })
     }
 
     /// Copies `N` bytes at `offset` out; zeroes if they do not lie in the
@@ -189,9 +183,104 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        self.registration = None;
-        // SAFETY: mapped in `new`; its users are gone. If a device still knows
-        // it, that holds its own reference to the pages.
+        let free = self.registration.take().is_none_or(Registration::end);
+        // What a device still knows goes: it holds the pages itself.
+        if let Some(pages) = self.pages.take()
+            && free
+        {
+            pages.keep();
+        }
+    }
+}
+
+/// Whole pages, zeroed. Those of regions that are gone are kept for the next
+/// ones of the same length: to make pages costs more than to zero them.
+#[derive(Debug)]
+struct Pages {
+    base: NonNull<u8>,
+    length: usize,
+}
+
+// SAFETY: the memory is owned; it is only accessed by copies, and those who
+// copy agree among themselves under the connection's lock.
+unsafe impl Send for Pages {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Pages {}
+
+/// Pages without an owner.
+static SPARE: Mutex<Vec<Pages>> = Mutex::new(Vec::new());
+/// Most of them, and the most bytes of each.
+const MOST_SPARE: usize = 8;
+const LARGEST_SPARE: usize = 1 << 19;
+
+impl Pages {
+    fn new(length: usize) -> Result<Self> {
+        // SAFETY: sysconf is always sound to call.
+        let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
+        let length = length
+            .checked_next_multiple_of(page)
+            .ok_or(Error::new(libc::ENOMEM, STEP))?;
+        if let Some(pages) = Self::spare(length) {
+            return Ok(pages);
+        }
+        // SAFETY: a new anonymous mapping touches no existing memory.
+        let base = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                length,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(Error::last_os("allocate memory"));
+        }
+        let base =
+            NonNull::new(base.cast::<u8>()).ok_or(Error::new(libc::ENOMEM, "allocate memory"))?;
+        Ok(Self { base, length })
+    }
+
+    fn spare(length: usize) -> Option<Self> {
+        let mut spare = locked(&SPARE);
+        let place = spare.iter().position(|pages| pages.length == length)?;
+        let pages = spare.swap_remove(place);
+        drop(spare);
+        // SAFETY: all of the owned mapping.
+        unsafe { pages.base.as_ptr().write_bytes(0, pages.length) };
+        Some(pages)
+    }
+
+    fn keep(self) {
+        let mut spare = locked(&SPARE);
+        if spare.len() < MOST_SPARE && self.length <= LARGEST_SPARE {
+            spare.push(self);
+        }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `new`; its users are gone.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.length) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_that_are_used_again_are_zeroed() {
+        let pages = Pages::new(5000).unwrap();
+        let base = pages.base;
+        // SAFETY: within the owned pages.
+        unsafe { base.as_ptr().write_bytes(7, 5000) };
+        pages.keep();
+        let pages = Pages::new(8192).unwrap();
+        assert_eq!((pages.base, pages.length), (base, 8192));
+        // SAFETY: within the owned pages.
+        assert_eq!(unsafe { base.as_ptr().add(4999).read() }, 0);
     }
 }

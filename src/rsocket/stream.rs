@@ -395,7 +395,10 @@ impl Stream {
             }
             let mut entries = [readable(self.descriptor()), readable(wake.as_raw_fd())];
             sleep(&mut entries, None)?;
-            wake.clear();
+            let [_, woken] = entries;
+            if woken.revents != 0 {
+                wake.clear();
+            }
         }
     }
 
@@ -882,6 +885,9 @@ impl Stream {
             return;
         };
         connection.shutdown(Directions::Both);
+        if connection.is_over() {
+            return;
+        }
         let linger = self.options().linger;
         let patience = match linger {
             Some(limit) => limit,

@@ -231,13 +231,6 @@ fn run(
         }
         Name::Abi => return abi::run(stage, &[], suite),
         _ => {}
-        Name::Conformance
-        | Name::Clients
-        | Name::Interop
-        | Name::Commands
-        | Name::Containers
-        | Name::Valgrind
-        | Name::Srp => {}
     }
     let beside = Beside {
         place: place
