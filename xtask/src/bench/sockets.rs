@@ -180,7 +180,7 @@ pub const ROWS: &[Row] = &[
     Row::new(
         "rpoll of 257 sockets, 256 idle",
         "µs",
-        How::Own("poll 256 100", "each", MICRO),
+        How::Own("poll 256 40", "each", MICRO),
     ),
     Row::new(
         "memory of a connection",

@@ -81,16 +81,19 @@ pub fn ip() -> Result<String> {
     variable("RDMACM_TEST_IP")
 }
 
-/// The words of a command, in which `$DEV` stands for the RDMA device, `$IP` and
-/// `$IP6` for the addresses on it.
+/// The words of a command, in which `$IP` and `$IP6` stand for the addresses
+/// on the RDMA device, `$DEV` for itself.
 pub fn expand(command: &str) -> Result<Vec<String>> {
-    command
-        .split_whitespace()
-        .map(|word| match word {
-            "$DEV" => variable("RDMACM_TEST_DEV"),
-            "$IP" => ip(),
-            "$IP6" => variable("RDMACM_TEST_IP6"),
-            _ => Ok(word.to_owned()),
-        })
-        .collect()
+    const NAMES: [(&str, &str); 3] = [
+        ("$IP6", "RDMACM_TEST_IP6"),
+        ("$IP", "RDMACM_TEST_IP"),
+        ("$DEV", "RDMACM_TEST_DEV"),
+    ];
+    let mut command = command.to_owned();
+    for (name, value) in NAMES {
+        if command.contains(name) {
+            command = command.replace(name, &variable(value)?);
+        }
+    }
+    Ok(command.split_whitespace().map(str::to_owned).collect())
 }

@@ -29,7 +29,12 @@ const ROWS: &[Row] = &[
     both_sides!("rstream", "rstream", "-S 1024 -C 100"),
     both_sides!("rstream, blocking", "rstream", "-S 1024 -C 100 -T b"),
     both_sides!("rstream, non-blocking", "rstream", "-S 1024 -C 100 -T n"),
-    both_sides!("rstream, polling", "rstream", "-S 1024 -C 100 -T a"),
+    // The original reports a hang-up while there is data, which rstream takes
+    // for an error: with the original on both sides it fails now and then.
+    Row {
+        original_client: false,
+        ..both_sides!("rstream, polling", "rstream", "-S 1024 -C 100 -T a")
+    },
     both_sides!(
         "rstream, single bytes verified",
         "rstream",
