@@ -1,23 +1,9 @@
-<<<<<<< HEAD
 //! Suite `clients`: unmodified programs of the distribution's rdmacm-utils and
 //! perftest, in every pairing of our library and the original that has ours on
-//! a side.
-//!
-//! A pass needs: both sides end with success (a server that never ends by
-//! itself is ended after its client), the client printed the pattern, the
-//! server had the intended library mapped, and the RDMA device sent packets.
-//!
-//! Not here: rdma_xserver and rdma_xclient with XRC, and udpong, which fail on
-//! soft-RoCE with the original too.
-=======
-//! Suite `clients`: unmodified programs of the distribution's rdmacm-utils, in
-//! every pairing of our library and the original that has ours on a side (see
-//! [`super::pairing`]). Those on sockets are in [`super::interop`].
+//! a side (see [`super::pairing`]). Those on sockets are in [`super::interop`].
 //!
 //! Not here: rdma_xserver and rdma_xclient with XRC, which fail on soft-RoCE
-//! with the original too; and perftest, whose client makes a second connection
-//! that races with its server's second listen.
->>>>>>> c48cb7c (Prove interoperation of sockets in a suite of its own)
+//! with the original too.
 
 use std::process::Command;
 
@@ -27,64 +13,6 @@ use super::pairing::{self, End, Row};
 use crate::guest::Bench;
 use crate::guest::program::Ready;
 use crate::report::Suite;
-
-<<<<<<< HEAD
-/// How the programs end.
-#[derive(Clone, Copy, PartialEq)]
-enum End {
-    /// Both with success.
-    Itself,
-    /// The client with success; the server has to be ended.
-    Killed,
-    /// However they like: the pattern alone decides.
-    NotJudged,
-}
-
-/// A server program with its clients. `$IP` and `$IP6` stand for addresses,
-/// `$DEV` for the RDMA device.
-struct Row {
-    name: &'static str,
-    server: &'static str,
-    client: &'static str,
-    /// Clients that run at the same time.
-    clients: usize,
-    pattern: &'static str,
-    ready: Ready,
-    end: End,
-    /// Whether the clients are held up, as [`SLOWLY`] does.
-    slowly: bool,
-}
-
-/// Before the words of a client: each of its commands to the connection manager
-/// takes a tenth of a second longer.
-///
-/// The server of perftest destroys its first listener and listens anew, while
-/// its client, without waiting for it, connects a second time. With the original
-/// on both sides the client is rejected (reason 8, nobody listens) in 2 of 8
-/// runs of ib_read_lat on Linux 6.12, and in 8 of 8 if the server's commands take
-/// 50 ms longer.
-const SLOWLY: &str = "strace -D -f -o /dev/null -P /dev/infiniband/rdma_cm -e trace=write \
-                      -e inject=write:delay_enter=100000";
-
-impl Row {
-    const fn new(
-        name: &'static str,
-        server: &'static str,
-        client: &'static str,
-        pattern: &'static str,
-    ) -> Self {
-        Self {
-            name,
-            server,
-            client,
-            clients: 1,
-            pattern,
-            ready: Ready::Listening,
-            end: End::Itself,
-            slowly: false,
-        }
-    }
-}
 
 /// A program of perftest with its connection made by librdmacm; it passes when
 /// it prints a result of its 50 rounds.
@@ -102,8 +30,6 @@ macro_rules! perftest {
     };
 }
 
-=======
->>>>>>> c48cb7c (Prove interoperation of sockets in a suite of its own)
 const ROWS: &[Row] = &[
     Row::new(
         "rping",
@@ -178,38 +104,11 @@ const ROWS: &[Row] = &[
         "rdma_xclient -s $IP -p 7482 -c r",
         "end 0",
     ),
-<<<<<<< HEAD
-    Row::new(
-        "rstream",
-        "rstream -b $IP -S 1024 -C 100",
-        "rstream -s $IP -S 1024 -C 100",
-        "",
-    ),
-    Row::new(
-        "rstream, verifying",
-        "rstream -b $IP -S 65536 -C 20 -T v",
-        "rstream -s $IP -S 65536 -C 20 -T v",
-        "",
-    ),
-    Row::new(
-        "rstream, non-blocking",
-        "rstream -b $IP -S 1024 -C 100 -T n",
-        "rstream -s $IP -S 1024 -C 100 -T n",
-        "",
-    ),
-    Row::new(
-        "riostream, verifying",
-        "riostream -b $IP -S 65536 -C 20 -T v",
-        "riostream -s $IP -S 65536 -C 20 -T v",
-        "",
-    ),
     perftest!("ib_read_lat"),
     perftest!("ib_send_lat"),
     perftest!("ib_write_bw"),
     perftest!("ib_send_bw -c UD"),
     perftest!("ib_atomic_bw"),
-=======
->>>>>>> c48cb7c (Prove interoperation of sockets in a suite of its own)
 ];
 
 /// cmtime as rdma-core had it for long.
@@ -257,57 +156,3 @@ pub fn inside(bench: &Bench, suite: &mut Suite) -> Result<()> {
     }
     Ok(())
 }
-<<<<<<< HEAD
-
-fn run(row: &Row, server: &Library, client: &Library) -> Result<()> {
-    let packets = device::sent_packets()?;
-    let words = expand(row.server)?;
-    let mut serving = program::start(&borrow(&words), server)?;
-    serving.wait_ready(row.ready)?;
-    let mapped = serving.mapped()?;
-    ensure!(
-        server.is(&mapped),
-        "the server runs on {}",
-        mapped.display()
-    );
-
-    let mut words = expand(row.client)?;
-    if row.slowly {
-        words.splice(0..0, SLOWLY.split_whitespace().map(str::to_owned));
-    }
-    let mut clients = Vec::new();
-    for _ in 0..row.clients {
-        clients.push(program::start(&borrow(&words), client)?);
-    }
-    for client in &mut clients {
-        let status = client.wait()?;
-        if row.end != End::NotJudged && !status.success() {
-            bail!(
-                "client: {status}: {}; server: {}",
-                client.said(),
-                serving.said()
-            );
-        }
-        let said = client.output();
-        ensure!(
-            said.contains(row.pattern),
-            "no \"{}\" in {}",
-            row.pattern,
-            client.said()
-        );
-    }
-    if row.end == End::Itself {
-        serving.wait_success()?;
-    }
-    ensure!(
-        device::sent_packets()? > packets,
-        "no packet was sent by the RDMA device"
-    );
-    Ok(())
-}
-
-fn borrow(words: &[String]) -> Vec<&str> {
-    words.iter().map(String::as_str).collect()
-}
-=======
->>>>>>> c48cb7c (Prove interoperation of sockets in a suite of its own)
