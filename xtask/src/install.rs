@@ -1,6 +1,7 @@
 //! `cargo xtask install`: what a distribution's library and development
 //! package hold: the shared library with its links, the static library, the
-//! headers, `librdmacm.pc`, srp-target, manual pages and licences.
+//! headers, the same of libsrpt, the files for pkg-config, srp-target, manual
+//! pages and licences.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -11,8 +12,23 @@ use anyhow::{Context, Result};
 
 use crate::{headers, library, workspace};
 
-/// The name under which the dynamic loader looks for the library.
-const SONAME: &str = "librdmacm.so.1";
+/// A library that is installed.
+struct Library {
+    name: &'static str,
+    /// Folder of its crate, below the workspace's.
+    crate_folder: &'static str,
+}
+
+const LIBRARIES: [Library; 2] = [
+    Library {
+        name: "librdmacm",
+        crate_folder: "",
+    },
+    Library {
+        name: "libsrpt",
+        crate_folder: "srpt",
+    },
+];
 
 /// Command line of `cargo xtask install`.
 #[derive(clap::Args)]
@@ -32,7 +48,7 @@ impl Args {
     /// Builds the library and installs everything.
     pub fn run(self) -> Result<ExitCode> {
         let tree = Tree::new(&self.prefix, self.destdir.as_deref(), &self.libdir)?;
-        tree.install(&library::stage()?)?;
+        tree.install(&library::stage_srpt()?)?;
         tree.install_srp_target(&library::stage_srp_target()?)?;
         println!(
             "installed below {}",
@@ -70,31 +86,8 @@ impl Tree {
     /// Installs everything; `stage` holds the finished shared library.
     pub fn install(&self, stage: &Path) -> Result<()> {
         let root = workspace::root();
-        let manifest = Manifest::read(&root)?;
-
-        let libdir = self.destination(&self.libdir);
-        let file = format!("librdmacm.so.{}", manifest.version);
-        copy(&stage.join(SONAME), &libdir.join(&file), 0o755)?;
-        link(&file, &libdir.join(SONAME))?;
-        link(SONAME, &libdir.join("librdmacm.so"))?;
-        let archive = library::target_directory()?.join("release/librdmacm.a");
-        copy(&archive, &libdir.join("librdmacm.a"), 0o644)?;
-
-        let template = fs::read_to_string(root.join("pkgconfig/librdmacm.pc.in"))?;
-        let pc = template
-            .replace("@prefix@", &self.prefix.to_string_lossy())
-            .replace("@libdir@", &self.libdir.to_string_lossy())
-            .replace("@url@", &manifest.url)
-            .replace("@version@", &manifest.version);
-        write(&libdir.join("pkgconfig/librdmacm.pc"), &pc)?;
-
-        let include = self.destination(&self.prefix.join("include"));
-        for header in headers::paths() {
-            copy(
-                &root.join("include").join(header),
-                &include.join(header),
-                0o644,
-            )?;
+        for library in &LIBRARIES {
+            self.install_library(library, stage)?;
         }
 
         let man = self.destination(&self.prefix.join("share/man"));
@@ -107,6 +100,43 @@ impl Tree {
         let doc = self.destination(&self.prefix.join("share/doc/librdmacm"));
         for name in ["LICENSE-APACHE", "LICENSE-MIT", "README.md", "CHANGELOG.md"] {
             copy(&root.join(name), &doc.join(name), 0o644)?;
+        }
+        Ok(())
+    }
+
+    /// Installs a library with all that programs need to be compiled with it.
+    fn install_library(&self, library: &Library, stage: &Path) -> Result<()> {
+        let root = workspace::root();
+        let name = library.name;
+        let manifest = Manifest::read(&root.join(library.crate_folder), &root)?;
+
+        let libdir = self.destination(&self.libdir);
+        let (soname, file) = (
+            format!("{name}.so.1"),
+            format!("{name}.so.{}", manifest.version),
+        );
+        copy(&stage.join(&soname), &libdir.join(&file), 0o755)?;
+        link(&file, &libdir.join(&soname))?;
+        link(&soname, &libdir.join(format!("{name}.so")))?;
+        let archive = format!("{name}.a");
+        let built = library::target_directory()?.join("release").join(&archive);
+        copy(&built, &libdir.join(archive), 0o644)?;
+
+        let pc = format!("{name}.pc");
+        let template = fs::read_to_string(root.join(format!("pkgconfig/{pc}.in")))?;
+        let text = template
+            .replace("@prefix@", &self.prefix.to_string_lossy())
+            .replace("@libdir@", &self.libdir.to_string_lossy())
+            .replace("@url@", &manifest.url)
+            .replace("@version@", &manifest.version);
+        write(&libdir.join("pkgconfig").join(pc), &text)?;
+
+        let include = self.destination(&self.prefix.join("include"));
+        for (crate_folder, header) in headers::of_crates() {
+            if crate_folder == library.crate_folder {
+                let from = root.join(crate_folder).join("include").join(header);
+                copy(&from, &include.join(header), 0o644)?;
+            }
         }
         Ok(())
     }
@@ -134,24 +164,28 @@ struct Manifest {
 }
 
 impl Manifest {
-    fn read(root: &Path) -> Result<Self> {
-        let path = root.join("Cargo.toml");
-        let text =
-            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        let manifest: toml::Table = text.parse()?;
-        let string = |keys: &[&str]| {
+    /// Reads it from the manifest of a crate and that of the workspace.
+    fn read(of_crate: &Path, root: &Path) -> Result<Self> {
+        let table = |folder: &Path| -> Result<toml::Table> {
+            let path = folder.join("Cargo.toml");
+            let text = fs::read_to_string(&path)
+                .with_context(|| format!("cannot read {}", path.display()))?;
+            Ok(text.parse()?)
+        };
+        let (own, workspace) = (table(of_crate)?, table(root)?);
+        let string = |manifest: &toml::Table, keys: &[&str]| {
             let (last, tables) = keys.split_last()?;
             tables
                 .iter()
-                .try_fold(&manifest, |table, key| table.get(*key)?.as_table())?
+                .try_fold(manifest, |table, key| table.get(*key)?.as_table())?
                 .get(*last)?
                 .as_str()
                 .map(str::to_owned)
         };
         Ok(Self {
-            version: string(&["package", "metadata", "capi", "library", "version"])
+            version: string(&own, &["package", "metadata", "capi", "library", "version"])
                 .context("Cargo.toml does not name the version of the C library")?,
-            url: string(&["workspace", "package", "repository"])
+            url: string(&workspace, &["workspace", "package", "repository"])
                 .context("Cargo.toml does not name the repository")?,
         })
     }
@@ -217,7 +251,10 @@ mod tests {
 
     #[test]
     fn the_version_satisfies_what_programs_require() {
-        let manifest = Manifest::read(&workspace::root()).unwrap();
+        let manifest = {
+            let root = workspace::root();
+            Manifest::read(&root, &root).unwrap()
+        };
         let numbers: Vec<u32> = manifest
             .version
             .split('.')

@@ -50,12 +50,29 @@ impl Library {
 pub fn stage() -> Result<PathBuf> {
     build("rdmacm")?;
     let stage = workspace::target("stage/lib")?;
-    copy("librdmacm.so", &stage, "librdmacm.so.1")?;
-    let link = stage.join("librdmacm.so");
-    if !link.exists() {
-        symlink("librdmacm.so.1", &link)?;
-    }
+    copy_library("librdmacm", &stage)?;
     Ok(stage)
+}
+
+/// Builds the release library libsrpt and stages it beside ours; returns the
+/// folder.
+pub fn stage_srpt() -> Result<PathBuf> {
+    let stage = stage()?;
+    build("srpt")?;
+    copy_library("libsrpt", &stage)?;
+    Ok(stage)
+}
+
+/// Copies a shared library that was built to `stage`, with the names for the
+/// loader and the linker.
+fn copy_library(name: &str, stage: &Path) -> Result<()> {
+    let (soname, link) = (format!("{name}.so.1"), format!("{name}.so"));
+    copy(&link, stage, &soname)?;
+    let link = stage.join(link);
+    if !link.exists() {
+        symlink(soname, &link)?;
+    }
+    Ok(())
 }
 
 /// Builds srp-target, which has our library inside, and returns the folder it

@@ -29,7 +29,8 @@ const LINTERS: [&[&str]; 2] = [
 pub fn check() -> Result<()> {
     let dir = workspace::root().join("man");
     let mut faults = Vec::new();
-    for name in symbols::promised()?.keys() {
+    let srpt = symbols::promised_srpt()?;
+    for name in symbols::promised()?.keys().chain(srpt.keys()) {
         if let Err(error) = covered(&dir, name) {
             faults.push(format!("{name}: {error:#}"));
         }

@@ -1,4 +1,4 @@
-//! The exported names: what `link/librdmacm.map` promises, what a library
+//! The exported names: what the version maps in `link/` promise, what a library
 //! exports and what a program imports.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,16 @@ pub type Versions = BTreeMap<String, String>;
 
 /// The symbols of the version map, the contract of the library.
 pub fn promised() -> Result<Versions> {
-    let path = workspace::root().join("link/librdmacm.map");
+    promised_by("librdmacm.map")
+}
+
+/// The symbols of libsrpt's version map.
+pub fn promised_srpt() -> Result<Versions> {
+    promised_by("libsrpt.map")
+}
+
+fn promised_by(map: &str) -> Result<Versions> {
+    let path = workspace::root().join("link").join(map);
     let text =
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     Ok(parse_map(&text))

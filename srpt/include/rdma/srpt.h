@@ -505,11 +505,9 @@ int srpt_post_recv(struct srpt_device *sdev,
 // receive is handed in or posted again.
 //
 // What the caller has to see to:
-// ch is NULL or a living channel that no other thread works on, ioctx is NULL
-// or one of its receives, length is NULL or a place.
-const void *srpt_recv_buf(const struct srpt_rdma_ch *ch,
-                          const struct srpt_recv_ioctx *ioctx,
-                          uint32_t *length);
+// ioctx is NULL or a receive of a living channel that no other thread works
+// on, length is NULL or a place.
+const void *srpt_recv_buf(const struct srpt_recv_ioctx *ioctx, uint32_t *length);
 
 // Finishes a command that srpt_ops.execute was given: data, if any, and
 // response go to the initiator when the channel is polled next. May be called
@@ -604,11 +602,10 @@ void srpt_handle_tsk_mgmt(struct srpt_rdma_ch *ch,
 // there are more pieces than room; else as srpt_post_recv.
 //
 // What the caller has to see to:
-// ch is NULL or a living channel that no other thread works on, recv_ioctx is
-// NULL or one of its receives, dir, count and data_len are NULL or places, bufs
-// is NULL or has room for so many.
-int srpt_get_desc_tbl(struct srpt_rdma_ch *ch,
-                      const struct srpt_recv_ioctx *recv_ioctx,
+// recv_ioctx is NULL or a receive of a living channel that no other thread
+// works on, dir, count and data_len are NULL or places, bufs is NULL or has room
+// for so many.
+int srpt_get_desc_tbl(const struct srpt_recv_ioctx *recv_ioctx,
                       enum srpt_direction *dir,
                       struct srpt_direct_buf *bufs,
                       uint32_t *count,
@@ -619,10 +616,8 @@ int srpt_get_desc_tbl(struct srpt_rdma_ch *ch,
 // that is free.
 //
 // What the caller has to see to:
-// ch is NULL or a living channel that no other thread works on, ioctx is NULL
-// or belongs to it.
-enum srpt_command_state srpt_set_cmd_state(struct srpt_rdma_ch *ch,
-                                           struct srpt_send_ioctx *ioctx,
+// ioctx is NULL or a context of a living channel that no other thread works on.
+enum srpt_command_state srpt_set_cmd_state(struct srpt_send_ioctx *ioctx,
                                            enum srpt_command_state new_);
 
 // Sets the state of a command to new if it is old, and returns whether it was.
@@ -630,8 +625,7 @@ enum srpt_command_state srpt_set_cmd_state(struct srpt_rdma_ch *ch,
 //
 // What the caller has to see to:
 // As for srpt_set_cmd_state.
-bool srpt_test_and_set_cmd_state(struct srpt_rdma_ch *ch,
-                                 struct srpt_send_ioctx *ioctx,
+bool srpt_test_and_set_cmd_state(struct srpt_send_ioctx *ioctx,
                                  enum srpt_command_state old,
                                  enum srpt_command_state new_);
 
@@ -645,7 +639,7 @@ bool srpt_test_and_set_cmd_state(struct srpt_rdma_ch *ch,
 //
 // What the caller has to see to:
 // As for srpt_set_cmd_state.
-int srpt_abort_cmd(struct srpt_rdma_ch *ch, struct srpt_send_ioctx *ioctx);
+int srpt_abort_cmd(struct srpt_send_ioctx *ioctx);
 
 // Builds the response that a command would get now with this status, where
 // srpt_rsp_buf finds it. Sends nothing: srpt_queue_response does.
@@ -654,7 +648,8 @@ int srpt_abort_cmd(struct srpt_rdma_ch *ch, struct srpt_send_ioctx *ioctx);
 // context that has no command; else as srpt_abort_cmd.
 //
 // What the caller has to see to:
-// As for srpt_set_cmd_state.
+// ch is NULL or a living channel that no other thread works on, ioctx is NULL
+// or belongs to it.
 int srpt_build_cmd_rsp(struct srpt_rdma_ch *ch,
                        struct srpt_send_ioctx *ioctx,
                        uint64_t tag,
@@ -666,7 +661,7 @@ int srpt_build_cmd_rsp(struct srpt_rdma_ch *ch,
 // Returns its length, 40 bytes; -EINVAL also for other codes.
 //
 // What the caller has to see to:
-// As for srpt_set_cmd_state.
+// As for srpt_build_cmd_rsp.
 int srpt_build_tskmgmt_rsp(struct srpt_rdma_ch *ch,
                            struct srpt_send_ioctx *ioctx,
                            uint8_t rsp_code,
@@ -677,7 +672,7 @@ int srpt_build_tskmgmt_rsp(struct srpt_rdma_ch *ch,
 //
 // What the caller has to see to:
 // As for srpt_set_cmd_state.
-const void *srpt_rsp_buf(struct srpt_rdma_ch *ch, const struct srpt_send_ioctx *ioctx);
+const void *srpt_rsp_buf(const struct srpt_send_ioctx *ioctx);
 
 #ifdef __cplusplus
 }  // extern "C"

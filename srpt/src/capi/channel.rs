@@ -190,6 +190,21 @@ impl srpt_rdma_ch {
     }
 }
 
+/// Tells the contexts of a channel where it is, once that does not change any
+/// more.
+///
+/// # Safety
+/// `ch` is a living channel that nobody else uses.
+pub(super) unsafe fn adopt_contexts(ch: *mut srpt_rdma_ch) {
+    // SAFETY: the caller vouches for the pointer.
+    let channel = unsafe { &*ch };
+    channel.sends.iter().for_each(|context| context.adopt(ch));
+    channel
+        .receives
+        .iter()
+        .for_each(|context| context.adopt(ch));
+}
+
 /// The channel at `ch`.
 ///
 /// # Safety

@@ -14,7 +14,7 @@ use rdmacm::abi::{
 use rdmacm::kernel::addr::SockAddr;
 use rdmacm::{Error, Result};
 
-use super::channel::{channel, srpt_rdma_ch};
+use super::channel::{adopt_contexts, channel, srpt_rdma_ch};
 use super::device::{device, srpt_device};
 use super::foreign::ForeignId;
 use super::respond;
@@ -234,8 +234,13 @@ fn begin(
     connection
         .accept(&response.encode(), initiator_depth)
         .map_err(|error| (error, true))?;
-    // SAFETY: the identifier is alive, and the program's events come later.
-    unsafe { (*connection.as_pointer()).context = Box::into_raw(channel).cast() };
+    let channel = Box::into_raw(channel);
+    // SAFETY: the identifier is alive, and the program knows neither it nor the
+    // channel yet.
+    unsafe {
+        adopt_contexts(channel);
+        (*connection.as_pointer()).context = channel.cast();
+    }
     Ok(())
 }
 

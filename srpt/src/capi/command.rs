@@ -9,7 +9,7 @@ use rdmacm::{Error, Result};
 
 use super::channel::{channel, srpt_rdma_ch};
 use super::device::fail;
-use super::ioctx::{srpt_recv_ioctx, srpt_send_ioctx};
+use super::ioctx::{command, received, srpt_recv_ioctx, srpt_send_ioctx};
 use super::respond;
 use super::types::{
     SRPT_DATA_IN, SRPT_DATA_OUT, SRPT_NO_DATA, SRPT_STATE_DONE, srpt_command_state,
@@ -231,12 +231,11 @@ pub unsafe extern "C" fn srpt_handle_tsk_mgmt(
 /// there are more pieces than room; else as srpt_post_recv.
 ///
 /// # Safety
-/// ch is NULL or a living channel that no other thread works on, recv_ioctx is
-/// NULL or one of its receives, dir, count and data_len are NULL or places, bufs
-/// is NULL or has room for so many.
+/// recv_ioctx is NULL or a receive of a living channel that no other thread
+/// works on, dir, count and data_len are NULL or places, bufs is NULL or has room
+/// for so many.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn srpt_get_desc_tbl(
-    ch: *mut srpt_rdma_ch,
     recv_ioctx: *const srpt_recv_ioctx,
     dir: *mut srpt_direction,
     bufs: *mut srpt_direct_buf,
@@ -249,7 +248,7 @@ pub unsafe extern "C" fn srpt_get_desc_tbl(
         return -libc::EINVAL;
     };
     // SAFETY: as above.
-    let (Ok(ch), Some(receive)) = (unsafe { channel(ch) }, unsafe { recv_ioctx.as_ref() }) else {
+    let Ok((ch, receive)) = (unsafe { received(recv_ioctx) }) else {
         return -libc::EINVAL;
     };
     if !receive.taken.get() {
@@ -258,8 +257,8 @@ pub unsafe extern "C" fn srpt_get_desc_tbl(
     let immediate = login::immediate(&ch.login, &ch.device.settings);
     let result = ch.with(|channel, _| {
         let invalid = Error::invalid("read the descriptor of a command");
-        let command = Command::parse(channel.unit(receive.number)).ok_or(invalid)?;
-        let data = command.data(immediate).map_err(|_| invalid)?;
+        let parsed = Command::parse(channel.unit(receive.number)).ok_or(invalid)?;
+        let data = parsed.data(immediate).map_err(|_| invalid)?;
         let descriptor = match (data.out, data.into) {
             (Descriptor::None, Descriptor::None) => {
                 *dir = SRPT_NO_DATA;
@@ -335,17 +334,14 @@ fn command_state(number: srpt_command_state) -> Option<CommandState> {
 /// that is free.
 ///
 /// # Safety
-/// ch is NULL or a living channel that no other thread works on, ioctx is NULL
-/// or belongs to it.
+/// ioctx is NULL or a context of a living channel that no other thread works on.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn srpt_set_cmd_state(
-    ch: *mut srpt_rdma_ch,
     ioctx: *mut srpt_send_ioctx,
     new: srpt_command_state,
 ) -> srpt_command_state {
-    // SAFETY: the caller vouches for both pointers.
-    let found = unsafe { (channel(ch), ioctx.as_ref(), command_state(new)) };
-    let (Ok(ch), Some(ioctx), Some(new)) = found else {
+    // SAFETY: the caller vouches for the pointer.
+    let (Ok((ch, ioctx)), Some(new)) = (unsafe { command(ioctx) }, command_state(new)) else {
         return SRPT_STATE_DONE;
     };
     let old = ch.with(|channel, _| {
@@ -365,13 +361,12 @@ pub unsafe extern "C" fn srpt_set_cmd_state(
 /// As for srpt_set_cmd_state.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn srpt_test_and_set_cmd_state(
-    ch: *mut srpt_rdma_ch,
     ioctx: *mut srpt_send_ioctx,
     old: srpt_command_state,
     new: srpt_command_state,
 ) -> bool {
-    // SAFETY: the caller vouches for both pointers.
-    let (Ok(ch), Some(ioctx)) = (unsafe { channel(ch) }, unsafe { ioctx.as_ref() }) else {
+    // SAFETY: the caller vouches for the pointer.
+    let Ok((ch, ioctx)) = (unsafe { command(ioctx) }) else {
         return false;
     };
     let (Some(old), Some(new)) = (command_state(old), command_state(new)) else {
@@ -395,12 +390,9 @@ pub unsafe extern "C" fn srpt_test_and_set_cmd_state(
 /// # Safety
 /// As for srpt_set_cmd_state.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn srpt_abort_cmd(
-    ch: *mut srpt_rdma_ch,
-    ioctx: *mut srpt_send_ioctx,
-) -> c_int {
-    // SAFETY: the caller vouches for both pointers.
-    let (Ok(ch), Some(ioctx)) = (unsafe { channel(ch) }, unsafe { ioctx.as_ref() }) else {
+pub unsafe extern "C" fn srpt_abort_cmd(ioctx: *mut srpt_send_ioctx) -> c_int {
+    // SAFETY: the caller vouches for the pointer.
+    let Ok((ch, ioctx)) = (unsafe { command(ioctx) }) else {
         return -libc::EINVAL;
     };
     let aborted = ch.with(|channel, _| {
@@ -421,7 +413,8 @@ pub unsafe extern "C" fn srpt_abort_cmd(
 /// context that has no command; else as srpt_abort_cmd.
 ///
 /// # Safety
-/// As for srpt_set_cmd_state.
+/// ch is NULL or a living channel that no other thread works on, ioctx is NULL
+/// or belongs to it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn srpt_build_cmd_rsp(
     ch: *mut srpt_rdma_ch,
@@ -447,7 +440,7 @@ pub unsafe extern "C" fn srpt_build_cmd_rsp(
 /// Returns its length, 40 bytes; -EINVAL also for other codes.
 ///
 /// # Safety
-/// As for srpt_set_cmd_state.
+/// As for srpt_build_cmd_rsp.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn srpt_build_tskmgmt_rsp(
     ch: *mut srpt_rdma_ch,
@@ -468,7 +461,7 @@ pub unsafe extern "C" fn srpt_build_tskmgmt_rsp(
 }
 
 /// # Safety
-/// As for [`srpt_set_cmd_state`].
+/// As for [`srpt_build_cmd_rsp`].
 unsafe fn build(
     ch: *mut srpt_rdma_ch,
     ioctx: *mut srpt_send_ioctx,
@@ -491,12 +484,9 @@ unsafe fn build(
 /// # Safety
 /// As for srpt_set_cmd_state.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn srpt_rsp_buf(
-    ch: *mut srpt_rdma_ch,
-    ioctx: *const srpt_send_ioctx,
-) -> *const c_void {
-    // SAFETY: the caller vouches for both pointers.
-    let (Ok(ch), Some(ioctx)) = (unsafe { channel(ch) }, unsafe { ioctx.as_ref() }) else {
+pub unsafe extern "C" fn srpt_rsp_buf(ioctx: *const srpt_send_ioctx) -> *const c_void {
+    // SAFETY: the caller vouches for the pointer.
+    let Ok((ch, ioctx)) = (unsafe { command(ioctx) }) else {
         return ptr::null();
     };
     match ch.with(|channel, _| channel.response_buffer(ioctx.index)) {

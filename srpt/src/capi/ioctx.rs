@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use rdmacm::verbs::bindings::{IBV_ACCESS_LOCAL_WRITE, ibv_dereg_mr, ibv_reg_mr};
 use rdmacm::{Error, Result};
@@ -20,6 +21,7 @@ pub struct srpt_recv_ioctx {
     pub(super) number: u16,
     /// The program has taken what it received.
     pub(super) taken: Cell<bool>,
+    channel: AtomicPtr<srpt_rdma_ch>,
 }
 
 impl srpt_recv_ioctx {
@@ -27,7 +29,13 @@ impl srpt_recv_ioctx {
         Self {
             number,
             taken: Cell::new(false),
+            channel: AtomicPtr::new(ptr::null_mut()),
         }
+    }
+
+    /// Notes where the channel is.
+    pub(super) fn adopt(&self, channel: *mut srpt_rdma_ch) {
+        self.channel.store(channel, Ordering::Release);
     }
 
     /// Ends the program's hold.
@@ -43,11 +51,49 @@ impl srpt_recv_ioctx {
 pub struct srpt_send_ioctx {
     pub(super) index: u16,
     pub(super) finished: Arc<Finished>,
+    channel: AtomicPtr<srpt_rdma_ch>,
 }
 
 impl srpt_send_ioctx {
     pub(super) fn new(index: u16, finished: Arc<Finished>) -> Self {
-        Self { index, finished }
+        Self {
+            index,
+            finished,
+            channel: AtomicPtr::new(ptr::null_mut()),
+        }
+    }
+
+    /// Notes where the channel is.
+    pub(super) fn adopt(&self, channel: *mut srpt_rdma_ch) {
+        self.channel.store(channel, Ordering::Release);
+    }
+}
+
+/// The context at `ioctx` and its channel.
+///
+/// # Safety
+/// `ioctx` is null or belongs to a living channel that nobody else works on.
+pub(super) unsafe fn received<'a>(
+    ioctx: *const srpt_recv_ioctx,
+) -> Result<(&'a srpt_rdma_ch, &'a srpt_recv_ioctx)> {
+    // SAFETY: the caller vouches for the pointer, and so for the channel.
+    unsafe {
+        let ioctx = ioctx.as_ref().ok_or(Error::invalid("use no receive"))?;
+        Ok((channel(ioctx.channel.load(Ordering::Acquire))?, ioctx))
+    }
+}
+
+/// The context at `ioctx` and its channel.
+///
+/// # Safety
+/// As for [`received`].
+pub(super) unsafe fn command<'a>(
+    ioctx: *const srpt_send_ioctx,
+) -> Result<(&'a srpt_rdma_ch, &'a srpt_send_ioctx)> {
+    // SAFETY: the caller vouches for the pointer, and so for the channel.
+    unsafe {
+        let ioctx = ioctx.as_ref().ok_or(Error::invalid("use no command"))?;
+        Ok((channel(ioctx.channel.load(Ordering::Acquire))?, ioctx))
     }
 }
 
@@ -241,17 +287,16 @@ pub unsafe extern "C" fn srpt_post_recv(
 /// receive is handed in or posted again.
 ///
 /// # Safety
-/// ch is NULL or a living channel that no other thread works on, ioctx is NULL
-/// or one of its receives, length is NULL or a place.
+/// ioctx is NULL or a receive of a living channel that no other thread works
+/// on, length is NULL or a place.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn srpt_recv_buf(
-    ch: *const srpt_rdma_ch,
     ioctx: *const srpt_recv_ioctx,
     length: *mut u32,
 ) -> *const c_void {
-    // SAFETY: the caller vouches for all pointers.
-    let result = unsafe { (channel(ch), ioctx.as_ref(), length.as_mut()) };
-    let (Ok(ch), Some(ioctx), Some(length)) = result else {
+    // SAFETY: the caller vouches for both pointers.
+    let (Ok((ch, ioctx)), Some(length)) = (unsafe { received(ioctx) }, unsafe { length.as_mut() })
+    else {
         return ptr::null();
     };
     if !ioctx.taken.get() {

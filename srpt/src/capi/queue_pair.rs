@@ -7,7 +7,7 @@ use rdmacm::verbs::bindings::{
     IBV_EVENT_COMM_EST, IBV_EVENT_QP_LAST_WQE_REACHED, ibv_async_event, ibv_qp,
 };
 
-use super::channel::{channel, srpt_rdma_ch};
+use super::channel::{adopt_contexts, channel, srpt_rdma_ch};
 use super::respond;
 use crate::queue_pair;
 
@@ -113,6 +113,10 @@ pub unsafe extern "C" fn srpt_create_ch_ib(ch: *mut srpt_rdma_ch) -> c_int {
     let result = unsafe { ch.as_mut() }
         .ok_or(Error::invalid("create the queue pair of no channel"))
         .and_then(srpt_rdma_ch::create);
+    if result.is_ok() {
+        // SAFETY: not null, as above.
+        unsafe { adopt_contexts(ch) };
+    }
     respond(result)
 }
 

@@ -15,9 +15,12 @@ const ORIGINAL: &str = "librdmacm.so.1";
 pub fn run(library: &Path, suite: &mut Suite) {
     suite.check(
         "every symbol is at its version node, and no other exists",
-        versions(library),
+        symbols::promised().and_then(|promised| versions(library, &promised)),
     );
-    suite.check("SONAME and needed libraries", dynamic_section(library));
+    suite.check(
+        "SONAME and needed libraries",
+        dynamic_section(library, ORIGINAL),
+    );
     match original() {
         Some(original) => {
             suite.check(
@@ -40,9 +43,11 @@ pub fn run(library: &Path, suite: &mut Suite) {
     }
 }
 
-fn versions(library: &Path) -> Result<()> {
-    let (promised, exported) = (symbols::promised()?, symbols::exported(library)?);
-    for (name, node) in &promised {
+/// Fails unless the library exports what was promised, where it was, and
+/// nothing else.
+pub fn versions(library: &Path, promised: &symbols::Versions) -> Result<()> {
+    let exported = symbols::exported(library)?;
+    for (name, node) in promised {
         match exported.get(name) {
             Some(found) if found == node => {}
             Some(found) => bail!("{name} is at node `{found}`, not {node}"),
@@ -65,7 +70,9 @@ fn versions(library: &Path) -> Result<()> {
     Ok(())
 }
 
-fn dynamic_section(library: &Path) -> Result<()> {
+/// Fails unless the library is called `soname` and needs libibverbs, but no
+/// librdmacm.
+pub fn dynamic_section(library: &Path, soname: &str) -> Result<()> {
     let section = process::output(Command::new("readelf").args(["-d", "-W"]).arg(library))?;
     let named = |tag: &str| -> Vec<&str> {
         section
@@ -75,7 +82,7 @@ fn dynamic_section(library: &Path) -> Result<()> {
             .collect()
     };
     ensure!(
-        named("(SONAME)") == ["librdmacm.so.1"],
+        named("(SONAME)") == [soname],
         "SONAME is {:?}",
         named("(SONAME)")
     );

@@ -7,6 +7,7 @@
 mod binary;
 mod consumer;
 mod headers;
+pub mod srpt;
 mod witness;
 
 use std::path::{Path, PathBuf};
@@ -47,5 +48,5 @@ pub fn run(stage: &Path, originals: &[PathBuf], suite: &mut Suite) -> Result<()>
     binary::run(&stage.join("librdmacm.so.1"), suite);
     consumer::run(stage, suite);
     witness::run(suite);
-    Ok(())
+    srpt::run(suite)
 }

@@ -102,8 +102,15 @@ impl Args {
 
 /// The paths below `include/` of all public headers of librdmacm.
 pub fn paths() -> impl Iterator<Item = &'static str> {
-    let own = |header: &&Header| header.crate_folder.is_empty();
-    HEADERS.iter().filter(own).map(|header| header.path)
+    of_crates().filter_map(|(folder, path)| folder.is_empty().then_some(path))
+}
+
+/// The folder of its crate and the path below that crate's `include/` of each
+/// public header.
+pub fn of_crates() -> impl Iterator<Item = (&'static str, &'static str)> {
+    HEADERS
+        .iter()
+        .map(|header| (header.crate_folder, header.path))
 }
 
 /// Fails if a checked-in header is stale.

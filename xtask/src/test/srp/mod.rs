@@ -6,6 +6,7 @@
 mod disks;
 mod faults;
 mod hostile;
+mod library;
 mod login;
 mod transfers;
 mod valgrind;
@@ -15,23 +16,25 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
+use crate::abi;
 use crate::guest::srp::initiator::{self, Session};
 use crate::guest::srp::target::{self, Program, Target};
 use crate::guest::{Bench, ip};
-use crate::library;
+use crate::library::{self as build, Library};
 use crate::report::{Outcome, Suite};
 
 use super::compile_into;
 
 /// Builds the programs and returns their folder.
 pub fn build() -> Result<PathBuf> {
-    let dir = library::stage_srp_target()?;
+    let dir = build::stage_srp_target()?;
     compile_into(
         &dir,
         &["srp_hostile.c"],
         hostile::PROGRAM,
         &["-lrdmacm", "-libverbs"],
     )?;
+    abi::srpt::compile_example(&build::stage_srpt()?, &dir)?;
     Ok(dir)
 }
 
@@ -62,6 +65,10 @@ const fn thorough(name: &'static str, run: fn(&Lab) -> Result<()>) -> Case {
 /// What the cases work with.
 struct Lab {
     program: Program,
+    /// The folder with all programs.
+    programs: PathBuf,
+    /// Our librdmacm, with libsrpt beside it.
+    library: Library,
     dir: PathBuf,
 }
 
@@ -102,12 +109,15 @@ pub fn inside(bench: &Bench, suite: &mut Suite) -> Result<()> {
     std::fs::create_dir_all(&dir)?;
     let lab = Lab {
         program: program(&bench.programs)?,
+        programs: bench.programs.clone(),
+        library: bench.ours.clone(),
         dir,
     };
     let groups = [
         login::CASES,
         disks::CASES,
         transfers::CASES,
+        library::CASES,
         faults::CASES,
         valgrind::CASES,
     ];
