@@ -13,7 +13,7 @@ use std::thread;
 
 use crate::abi::{AF_IB, RAI_SA, RDMA_CM_EVENT_INTERNAL, RDMA_IB_IP_PS_MASK, RDMA_PS_IB};
 use crate::error::{Error, Result};
-use crate::kernel::addr::SockAddr;
+use crate::kernel::addr::{Gid, SockAddr};
 use crate::kernel::command::submit;
 use crate::kernel::ucma::{ResolveIbService, ServiceRecord, query_ib_service};
 
@@ -257,23 +257,24 @@ pub fn resolved(id: &Arc<Id>) -> Result<()> {
     }
     let records = query_ib_service(id.descriptor()?, id.handle())?;
     query::after_address(id)?;
+    let local = id.src_addr().map(|src| src.gid());
     let entries: Vec<Entry> = records
         .iter()
-        .map(|record| service_entry(id, record))
+        .map(|record| service_entry(id.qp_type(), local, record))
         .collect();
     let list = List::build(&entries)?;
     id.state().resolution = Resolution::Resolved(list);
     Ok(())
 }
 
-fn service_entry(id: &Id, record: &ServiceRecord) -> Entry {
+/// The address of a service for identifiers of `qp_type` on the port `local`.
+fn service_entry(qp_type: u32, local: Option<Gid>, record: &ServiceRecord) -> Entry {
     let pkey = u16::from_be(record.pkey_be);
     let service = u64::from_be(record.id_be);
-    let local = id.src_addr().map(|src| src.gid());
     Entry {
         flags: RAI_SA,
         family: AF_IB,
-        qp_type: id.qp_type().cast_signed(),
+        qp_type: qp_type.cast_signed(),
         port_space: RDMA_PS_IB.cast_signed(),
         src: local.map(|gid| SockAddr::ib(pkey, 0, gid, IB_SERVICES, RDMA_IB_IP_PS_MASK)),
         dst: Some(SockAddr::ib(pkey, 0, record.gid, service, u64::MAX)),
@@ -309,6 +310,26 @@ pub fn take_result(id: &Id) -> Result<List> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::plain::Plain;
+    use crate::verbs::bindings::IBV_QPT_RC;
+
+    /// A service record as the kernel of Linux 6.17 lays it out.
+    #[test]
+    fn a_recorded_service_record_becomes_an_infiniband_entry() {
+        let mut bytes = [0; 176];
+        bytes[..8].copy_from_slice(&[0, 0, 0, 0, 1, 6, 0, 5]);
+        bytes[8..24].fill(7);
+        bytes[24..26].copy_from_slice(&[0x80, 1]);
+        bytes[28..32].fill(0xFF);
+        bytes[48..52].copy_from_slice(b"name");
+        let record = ServiceRecord::from_prefix(&bytes);
+        let entry = service_entry(IBV_QPT_RC, Some([9; 16]), &record);
+        let local = SockAddr::ib(0x8001, 0, [9; 16], IB_SERVICES, RDMA_IB_IP_PS_MASK);
+        let remote = SockAddr::ib(0x8001, 0, [7; 16], 0x0106_0005, u64::MAX);
+        assert_eq!((entry.src, entry.dst), (Some(local), Some(remote)));
+        assert_eq!((entry.flags, entry.family), (RAI_SA, AF_IB));
+        assert_eq!(remote.port(), 5);
+    }
 
     #[test]
     fn services_are_numbers_as_c_writes_them_or_names() {
