@@ -2,7 +2,6 @@
 //! number, resized on request.
 
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
 
 use anyhow::{Context, Result, bail, ensure};
 use srpt::backing::Backing;
@@ -70,13 +69,8 @@ impl Disks {
     }
 
     /// The disks.
-    pub fn iter(&self) -> impl Iterator<Item = &Disk> {
+    pub fn iter(&self) -> impl Iterator<Item = &Disk> + Clone {
         self.all.iter()
-    }
-
-    /// Descriptors of all disks, in their order.
-    pub fn descriptors(&self) -> Vec<RawFd> {
-        self.iter().map(|disk| disk.backing.as_raw_fd()).collect()
     }
 
     /// Looks for new sizes; `resized` is told the index of each disk that has

@@ -46,7 +46,7 @@ impl DiskExecutor {
     /// # Errors
     /// As [`Ring::new`].
     pub fn new(shared: Arc<Shared>, session: Arc<Session>) -> std::io::Result<Self> {
-        let ring = Ring::new(&shared.disks.descriptors())?;
+        let ring = Ring::new(shared.disks.iter().map(|disk| &disk.backing))?;
         Ok(Self {
             shared,
             session,

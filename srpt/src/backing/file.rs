@@ -3,6 +3,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -18,6 +19,8 @@ pub struct Backing {
     pub block_size: u32,
     /// Whether blocks can be given back, to read as zeros afterwards.
     pub thin: bool,
+    /// The data is in memory (tmpfs): reading and writing wait for no disk.
+    pub in_memory: bool,
 }
 
 impl Backing {
@@ -45,6 +48,7 @@ impl Backing {
             512
         };
         Ok(Self {
+            in_memory: kind.is_file() && is_in_memory(&file),
             file,
             path,
             block_size,
@@ -74,6 +78,16 @@ fn lock(file: &File, shared: bool) -> io::Result<()> {
     match unsafe { libc::flock(file.as_raw_fd(), kind | libc::LOCK_NB) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Whether a file is on a file system that keeps it in memory.
+fn is_in_memory(file: &File) -> bool {
+    let mut system = MaybeUninit::<libc::statfs>::uninit();
+    // SAFETY: fstatfs fills the structure at the given address if it succeeds.
+    unsafe {
+        libc::fstatfs(file.as_raw_fd(), system.as_mut_ptr()) == 0
+            && system.assume_init().f_type == libc::TMPFS_MAGIC
     }
 }
 

@@ -2,6 +2,9 @@
 //! one after the other, until it is done or has failed. Knows no ring: it makes
 //! requests and is told their results.
 
+use std::io;
+use std::os::fd::RawFd;
+
 use io_uring::{opcode, squeue, types};
 
 use super::failure::Doing;
@@ -184,6 +187,33 @@ impl Job {
                     .build()
             }
         }
+    }
+
+    /// Makes the next request here and now, for files in memory. Its result, or
+    /// `None` for what takes long.
+    pub fn perform(&mut self, file: RawFd) -> Option<i32> {
+        // Bytes done are fewer than the buffer has.
+        let skip = self.done as usize;
+        let buffer = self.buffer.pointer().wrapping_add(skip);
+        let moved = match &self.step {
+            Step::Read { offset, length } => {
+                let at = offset.saturating_add(self.done) as libc::off_t;
+                // SAFETY: so many bytes of the buffer are left from there.
+                unsafe { libc::pread(file, buffer.cast(), length.saturating_sub(skip), at) }
+            }
+            Step::Write { offset, length, .. } => {
+                let at = offset.saturating_add(self.done) as libc::off_t;
+                // SAFETY: so many bytes of the buffer are left from there.
+                unsafe { libc::pwrite(file, buffer.cast(), length.saturating_sub(skip), at) }
+            }
+            Step::Sync | Step::Clear { .. } | Step::Fill { .. } => return None,
+        };
+        let errno = || io::Error::last_os_error().raw_os_error();
+        // A transfer is much shorter than 2 GiB.
+        Some(match i32::try_from(moved) {
+            Ok(moved) if moved >= 0 => moved,
+            _ => errno().unwrap_or(libc::EIO).saturating_neg(),
+        })
     }
 
     /// Takes the result of the last request.

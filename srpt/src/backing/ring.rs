@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use io_uring::{IoUring, opcode, types};
 
 use super::failure;
+use super::file::Backing;
 use super::job::{Job, Next, Work};
 use crate::executor::{Completed, Outcome, Token};
 use crate::memory::Buffer;
@@ -23,6 +24,9 @@ const CANCELLATION: u64 = u64::MAX;
 /// A ring with its jobs. For one thread.
 pub struct Ring {
     uring: IoUring,
+    /// Files in memory, by number of the disk: they are read and written at
+    /// once, since the kernel would hand requests on them to other threads.
+    in_memory: Vec<Option<RawFd>>,
     /// By token.
     jobs: Vec<Option<Entry>>,
     under_way: usize,
@@ -35,17 +39,21 @@ struct Entry {
 }
 
 impl Ring {
-    /// A ring for disks that are known by their place in `files`, which must
+    /// A ring for disks that are known by their place among `disks`, which must
     /// stay open as long as the ring.
     ///
     /// # Errors
     /// As io_uring_setup(2): `ENOSYS` and `EPERM` if the kernel has no io_uring
     /// or does not allow it.
-    pub fn new(files: &[RawFd]) -> io::Result<Self> {
+    pub fn new<'a>(disks: impl Iterator<Item = &'a Backing> + Clone) -> io::Result<Self> {
+        let files: Vec<_> = disks.clone().map(AsRawFd::as_raw_fd).collect();
         let uring = IoUring::builder().setup_cqsize(COMPLETIONS).build(QUEUE)?;
-        uring.submitter().register_files(files)?;
+        uring.submitter().register_files(&files)?;
         Ok(Self {
             uring,
+            in_memory: disks
+                .map(|disk| disk.in_memory.then(|| disk.as_raw_fd()))
+                .collect(),
             jobs: Vec::new(),
             under_way: 0,
         })
@@ -66,12 +74,17 @@ impl Ring {
         buffer: Buffer,
         good: u32,
     ) -> Result<(), Completed> {
-        let job = Job::new(work, buffer);
+        let mut job = Job::new(work, buffer);
         let index = usize::from(token.0);
-        if job.is_empty() {
+        let ended = if job.is_empty() {
+            Some(Outcome::good(good))
+        } else {
+            self.perform(disk, &mut job, good)
+        };
+        if let Some(outcome) = ended {
             return Err(Completed {
                 token,
-                outcome: Outcome::good(good),
+                outcome,
                 buffer: job.buffer,
             });
         }
@@ -95,6 +108,18 @@ impl Ring {
                     outcome: Outcome::check(failure::sense(failure::Doing::Writing, errno)),
                     buffer: entry.map_or_else(Buffer::empty, |entry| entry.job.buffer),
                 })
+            }
+        }
+    }
+
+    /// Does a job on a file in memory, as far as that takes no time. Its
+    /// outcome if it has come to its end.
+    fn perform(&self, disk: u32, job: &mut Job, good: u32) -> Option<Outcome> {
+        let file = self.in_memory.get(disk as usize).copied().flatten()?;
+        loop {
+            let result = job.perform(file)?;
+            if let Some(outcome) = outcome(disk, job.completed(result), good) {
+                return Some(outcome);
             }
         }
     }
@@ -157,14 +182,9 @@ impl Ring {
         let Some(entry) = self.jobs.get_mut(index).and_then(Option::as_mut) else {
             return;
         };
-        let outcome = match entry.job.completed(result) {
-            Next::Done => Outcome::good(entry.good),
-            Next::Failed(doing, errno) => {
-                let error = io::Error::from_raw_os_error(errno);
-                log::warn!("srp: disk {}: {doing:?}: {error}", entry.disk);
-                Outcome::check(failure::sense(doing, errno))
-            }
-            Next::Request => match self.queue(token) {
+        let outcome = match outcome(entry.disk, entry.job.completed(result), entry.good) {
+            Some(outcome) => outcome,
+            None => match self.queue(token) {
                 Ok(()) => return,
                 Err(error) => {
                     let errno = error.raw_os_error().unwrap_or(libc::EIO);
@@ -212,6 +232,19 @@ impl Ring {
     }
 }
 
+/// The outcome of a job that has come to its end.
+fn outcome(disk: u32, next: Next, good: u32) -> Option<Outcome> {
+    match next {
+        Next::Request => None,
+        Next::Done => Some(Outcome::good(good)),
+        Next::Failed(doing, errno) => {
+            let error = io::Error::from_raw_os_error(errno);
+            log::warn!("srp: disk {disk}: {doing:?}: {error}");
+            Some(Outcome::check(failure::sense(doing, errno)))
+        }
+    }
+}
+
 impl AsFd for Ring {
     /// Readable while completions wait for [`Ring::poll`].
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -241,173 +274,4 @@ impl Drop for Ring {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::os::fd::AsRawFd;
-    use std::os::unix::fs::{FileExt, MetadataExt};
-
-    use super::*;
-    use crate::executor::status::{CHECK_CONDITION, GOOD};
-    use crate::memory::Pool;
-    use crate::scsi::command::Extent;
-
-    const SIZE: u64 = 1 << 20;
-
-    struct Disk {
-        file: tempfile::NamedTempFile,
-        ring: Ring,
-        pool: Pool,
-    }
-
-    impl Disk {
-        /// `None` where the kernel does not allow io_uring.
-        fn new() -> Option<Self> {
-            let file = tempfile::NamedTempFile::new().unwrap();
-            file.as_file().set_len(SIZE).unwrap();
-            let ring = match Ring::new(&[file.as_file().as_raw_fd()]) {
-                Ok(ring) => ring,
-                Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
-                    return None;
-                }
-                Err(error) => panic!("{error}"),
-            };
-            let pool = Pool::new(4 << 20, 1 << 20).unwrap();
-            Some(Self { file, ring, pool })
-        }
-
-        /// Waits for the commands under way and returns how they ended.
-        fn finish(&mut self) -> Vec<Completed> {
-            let mut all = Vec::new();
-            loop {
-                self.ring.poll(&mut |done| all.push(done));
-                if self.ring.under_way() == 0 {
-                    return all;
-                }
-                let mut poll = libc::pollfd {
-                    fd: self.ring.as_fd().as_raw_fd(),
-                    events: libc::POLLIN,
-                    revents: 0,
-                };
-                // SAFETY: one pollfd, as said.
-                assert_eq!(unsafe { libc::poll(&raw mut poll, 1, 60_000) }, 1);
-            }
-        }
-    }
-
-    #[test]
-    fn many_commands_are_under_way_at_once_and_move_the_right_bytes() {
-        let Some(mut disk) = Disk::new() else { return };
-        for number in 0..128_u16 {
-            let mut buffer = disk.pool.take(4096).unwrap();
-            buffer.fill(number as u8 + 1);
-            let work = Work::Write {
-                offset: u64::from(number) * 8192,
-                length: 4096,
-                sync: number % 16 == 0,
-            };
-            disk.ring
-                .start(Token(number), 0, work, buffer, 4096)
-                .unwrap();
-        }
-        let done = disk.finish();
-        assert_eq!(done.len(), 128);
-        for completed in done {
-            assert_eq!(completed.outcome, Outcome::good(4096));
-            let work = Work::Read {
-                offset: u64::from(completed.token.0) * 8192,
-                length: 4096,
-            };
-            let mut buffer = completed.buffer;
-            buffer.fill(0);
-            disk.ring
-                .start(completed.token, 0, work, buffer, 4096)
-                .unwrap();
-        }
-        for completed in disk.finish() {
-            let expected = completed.token.0 as u8 + 1;
-            assert!(completed.buffer.iter().all(|byte| *byte == expected));
-        }
-    }
-
-    #[test]
-    fn holes_read_as_zeros_and_take_no_space() {
-        let Some(mut disk) = Disk::new() else { return };
-        let file = disk.file.as_file();
-        file.write_all_at(&[7; SIZE as usize], 0).unwrap();
-        let before = file.metadata().unwrap().blocks();
-        let extents = [(0, 256 << 10), (512 << 10, 128 << 10)];
-        let work = Work::Clear {
-            extents: extents
-                .map(|(offset, length)| Extent { offset, length })
-                .to_vec(),
-            release: true,
-        };
-        disk.ring
-            .start(Token(3), 0, work, Buffer::empty(), 24)
-            .unwrap();
-        let done = disk.finish();
-        assert_eq!(done[0].outcome, Outcome::good(24));
-        let mut bytes = vec![0; SIZE as usize];
-        let file = disk.file.as_file();
-        file.read_exact_at(&mut bytes, 0).unwrap();
-        for (at, byte) in bytes.iter().enumerate() {
-            let hole = extents
-                .iter()
-                .any(|(from, length)| (*from..from + length).contains(&(at as u64)));
-            assert_eq!(*byte, if hole { 0 } else { 7 }, "{at}");
-        }
-        assert!(file.metadata().unwrap().blocks() <= before);
-    }
-
-    #[test]
-    fn a_block_is_repeated() {
-        let Some(mut disk) = Disk::new() else { return };
-        let mut block = vec![0; 512];
-        block[0] = 9;
-        let extent = Extent {
-            offset: 512,
-            length: 200 * 512,
-        };
-        let work = Work::Repeat { extent, block };
-        disk.ring
-            .start(Token(0), 0, work, Buffer::empty(), 512)
-            .unwrap();
-        assert_eq!(disk.finish()[0].outcome, Outcome::good(512));
-        let mut bytes = vec![0; 202 * 512];
-        disk.file.as_file().read_exact_at(&mut bytes, 0).unwrap();
-        let marks: Vec<_> = (0..bytes.len()).filter(|at| bytes[*at] != 0).collect();
-        let expected: Vec<_> = (1..=200).map(|block| block * 512).collect();
-        assert_eq!(marks, expected);
-    }
-
-    #[test]
-    fn a_file_that_shrank_is_a_medium_error() {
-        let Some(mut disk) = Disk::new() else { return };
-        disk.file.as_file().set_len(1000).unwrap();
-        let work = Work::Read {
-            offset: 0,
-            length: 4096,
-        };
-        let buffer = disk.pool.take(4096).unwrap();
-        disk.ring.start(Token(0), 0, work, buffer, 4096).unwrap();
-        let outcome = disk.finish()[0].outcome;
-        assert_eq!(outcome.status, CHECK_CONDITION);
-        assert_eq!(
-            outcome.sense,
-            Some(crate::scsi::sense::UNRECOVERED_READ_ERROR)
-        );
-    }
-
-    #[test]
-    fn nothing_to_do_is_done_at_once() {
-        let Some(mut disk) = Disk::new() else { return };
-        let work = Work::Read {
-            offset: 0,
-            length: 0,
-        };
-        let done = disk
-            .ring
-            .start(Token(0), 0, work, Buffer::empty(), 0)
-            .unwrap_err();
-        assert_eq!(done.outcome.status, GOOD);
-    }
-}
+mod tests;

@@ -1,8 +1,9 @@
 //! Benchmark of disks over SRP: the same fio jobs, by the same initiator, on our
-//! target and on the kernel's, in turns. Both serve a file each, in the same
-//! file system.
+//! target and on the kernel's, in turns. Both serve a file each, in memory
+//! (tmpfs): the disk is not what is measured.
 
 use std::fs;
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
@@ -109,12 +110,11 @@ impl Row {
 pub fn inside(bench: &Bench, rounds: usize, wanted: impl Fn(&str) -> bool) -> Result<()> {
     let rows: Vec<_> = ROWS.iter().filter(|row| wanted(row.name)).collect();
     ensure!(!rows.is_empty(), "no row has such a name");
-    let dir = std::env::temp_dir();
-    let images = [dir.join("srp-kernel"), dir.join("srp-ours")];
-    for image in &images {
+    let images = ["/dev/shm/srp-kernel", "/dev/shm/srp-ours"].map(Path::new);
+    for image in images {
         fs::write(image, vec![0x5a; SIZE])?;
     }
-    let reference = Reference::start(&images[0])?;
+    let reference = Reference::start(images[0])?;
     let target = program(&bench.programs)?.start(&format!("--lun {}", images[1].display()))?;
     initiator::load("")?;
     let sessions = [
@@ -142,5 +142,8 @@ pub fn inside(bench: &Bench, rounds: usize, wanted: impl Fn(&str) -> bool) -> Re
         session.logout()?;
     }
     target.stop()?;
+    for image in images {
+        fs::remove_file(image)?;
+    }
     Ok(())
 }
