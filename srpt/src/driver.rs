@@ -153,6 +153,15 @@ fn make_channel(
     Ok((channel, events))
 }
 
+/// What there is to do besides completions, which are looked for anyway.
+#[derive(Default)]
+struct Ready {
+    /// The connection manager has events.
+    events: bool,
+    /// Other channels have sent messages.
+    messages: bool,
+}
+
 struct Driver {
     channel: Channel<Endpoint>,
     events: Arc<EventChannel>,
@@ -181,19 +190,25 @@ impl Driver {
             if self.channel.state() == ChannelState::Disconnected {
                 break;
             }
-            if let Err(error) = self.wait(draining.is_some()) {
+            let ready = self.wait(draining.is_some()).unwrap_or_else(|error| {
                 log::error!("channel {}: {error}", info.channel);
                 self.channel.close();
+                Ready::default()
+            });
+            if ready.events {
+                self.serve_events(info, target);
             }
-            self.serve_events(info, target);
-            self.pump
-                .serve_messages(&mut self.channel, self.membership.member());
+            if ready.messages {
+                self.pump
+                    .serve_messages(&mut self.channel, self.membership.member());
+            }
         }
         log::info!("channel {}: {:?}", info.channel, self.channel.counters());
     }
 
-    /// Waits until there is something to do.
-    fn wait(&mut self, draining: bool) -> io::Result<()> {
+    /// Waits until there is something to do. Takes notifications of
+    /// completions; what else there is comes back.
+    fn wait(&mut self, draining: bool) -> io::Result<Ready> {
         let entry = |fd: Option<BorrowedFd<'_>>| libc::pollfd {
             fd: fd.map_or(-1, |fd| fd.as_raw_fd()),
             events: libc::POLLIN,
@@ -216,15 +231,18 @@ impl Driver {
         if status < 0 {
             let error = io::Error::last_os_error();
             return match error.kind() {
-                io::ErrorKind::Interrupted => Ok(()),
+                io::ErrorKind::Interrupted => Ok(Ready::default()),
                 _ => Err(error),
             };
         }
-        let [completions, ..] = fds;
+        let [completions, _, events, messages] = fds;
         if completions.revents != 0 {
             self.pump.notified(&mut self.channel);
         }
-        Ok(())
+        Ok(Ready {
+            events: events.revents != 0,
+            messages: messages.revents != 0,
+        })
     }
 
     fn serve_events(&mut self, info: &LoginInfo, target: &dyn Target) {
