@@ -278,9 +278,14 @@ impl Driver {
             RDMA_CM_EVENT_REJECTED
             | RDMA_CM_EVENT_UNREACHABLE
             | RDMA_CM_EVENT_CONNECT_ERROR
-            | RDMA_CM_EVENT_DEVICE_REMOVAL
             | RDMA_CM_EVENT_TIMEWAIT_EXIT => {
                 self.channel.close();
+            }
+            RDMA_CM_EVENT_DEVICE_REMOVAL => {
+                // Nothing comes back from a device that is gone, and the
+                // kernel waits for the identifier to be destroyed.
+                self.channel.close();
+                self.channel.give_up_draining();
             }
             RDMA_CM_EVENT_ADDR_CHANGE => {}
             _ => log::info!("channel {}: {}", info.channel, event.name()),

@@ -520,6 +520,69 @@ const void *srpt_recv_buf(const struct srpt_recv_ioctx *ioctx, uint32_t *length)
 // that lives; result is NULL or valid.
 int srpt_queue_response(struct srpt_send_ioctx *ioctx, const struct srpt_result *result);
 
+// Sets the state of a command unless it is SRPT_STATE_DONE, and returns what
+// it was before; SRPT_STATE_DONE also for NULL, an unknown state, and a context
+// that is free.
+//
+// What the caller has to see to:
+// ioctx is NULL or a context of a living channel that no other thread works on.
+enum srpt_command_state srpt_set_cmd_state(struct srpt_send_ioctx *ioctx,
+                                           enum srpt_command_state new_);
+
+// Sets the state of a command to new if it is old, and returns whether it was.
+// False also for NULL, unknown states, and a context that is free.
+//
+// What the caller has to see to:
+// As for srpt_set_cmd_state.
+bool srpt_test_and_set_cmd_state(struct srpt_send_ioctx *ioctx,
+                                 enum srpt_command_state old,
+                                 enum srpt_command_state new_);
+
+// Aborts a command: it ends without a response, its credit is given back with
+// the next one. If the program executes it, srpt_ops.abort is called and the
+// command waited for; if its data is on the way, that is.
+//
+// Returns 0; -EALREADY if its response is posted or the context is free;
+// -EINVAL for NULL; -EBUSY within a callback of the channel; -ENOTCONN without
+// queue pair.
+//
+// What the caller has to see to:
+// As for srpt_set_cmd_state.
+int srpt_abort_cmd(struct srpt_send_ioctx *ioctx);
+
+// Builds the response that a command would get now with this status, where
+// srpt_rsp_buf finds it. Sends nothing: srpt_queue_response does.
+//
+// Returns its length, 36 bytes and the sense data; -EINVAL for NULL and for a
+// context that has no command; else as srpt_abort_cmd.
+//
+// What the caller has to see to:
+// ch is NULL or a living channel that no other thread works on, ioctx is NULL
+// or belongs to it.
+int srpt_build_cmd_rsp(struct srpt_rdma_ch *ch,
+                       struct srpt_send_ioctx *ioctx,
+                       uint64_t tag,
+                       int status);
+
+// Builds the response that a task management request would get now with this
+// response code (0 done, 4 not supported, 5 failed), as srpt_build_cmd_rsp.
+//
+// Returns its length, 40 bytes; -EINVAL also for other codes.
+//
+// What the caller has to see to:
+// As for srpt_build_cmd_rsp.
+int srpt_build_tskmgmt_rsp(struct srpt_rdma_ch *ch,
+                           struct srpt_send_ioctx *ioctx,
+                           uint8_t rsp_code,
+                           uint64_t tag);
+
+// The response buffer of a context, 64 bytes of the channel's that are valid
+// until the response is sent. NULL for NULL.
+//
+// What the caller has to see to:
+// As for srpt_set_cmd_state.
+const void *srpt_rsp_buf(const struct srpt_send_ioctx *ioctx);
+
 // Handles the completion of a receive of the channel's queue pair, for programs
 // that poll the completion queue themselves instead of calling srpt_poll_ch.
 //
@@ -610,69 +673,6 @@ int srpt_get_desc_tbl(const struct srpt_recv_ioctx *recv_ioctx,
                       struct srpt_direct_buf *bufs,
                       uint32_t *count,
                       uint64_t *data_len);
-
-// Sets the state of a command unless it is SRPT_STATE_DONE, and returns what
-// it was before; SRPT_STATE_DONE also for NULL, an unknown state, and a context
-// that is free.
-//
-// What the caller has to see to:
-// ioctx is NULL or a context of a living channel that no other thread works on.
-enum srpt_command_state srpt_set_cmd_state(struct srpt_send_ioctx *ioctx,
-                                           enum srpt_command_state new_);
-
-// Sets the state of a command to new if it is old, and returns whether it was.
-// False also for NULL, unknown states, and a context that is free.
-//
-// What the caller has to see to:
-// As for srpt_set_cmd_state.
-bool srpt_test_and_set_cmd_state(struct srpt_send_ioctx *ioctx,
-                                 enum srpt_command_state old,
-                                 enum srpt_command_state new_);
-
-// Aborts a command: it ends without a response, its credit is given back with
-// the next one. If the program executes it, srpt_ops.abort is called and the
-// command waited for; if its data is on the way, that is.
-//
-// Returns 0; -EALREADY if its response is posted or the context is free;
-// -EINVAL for NULL; -EBUSY within a callback of the channel; -ENOTCONN without
-// queue pair.
-//
-// What the caller has to see to:
-// As for srpt_set_cmd_state.
-int srpt_abort_cmd(struct srpt_send_ioctx *ioctx);
-
-// Builds the response that a command would get now with this status, where
-// srpt_rsp_buf finds it. Sends nothing: srpt_queue_response does.
-//
-// Returns its length, 36 bytes and the sense data; -EINVAL for NULL and for a
-// context that has no command; else as srpt_abort_cmd.
-//
-// What the caller has to see to:
-// ch is NULL or a living channel that no other thread works on, ioctx is NULL
-// or belongs to it.
-int srpt_build_cmd_rsp(struct srpt_rdma_ch *ch,
-                       struct srpt_send_ioctx *ioctx,
-                       uint64_t tag,
-                       int status);
-
-// Builds the response that a task management request would get now with this
-// response code (0 done, 4 not supported, 5 failed), as srpt_build_cmd_rsp.
-//
-// Returns its length, 40 bytes; -EINVAL also for other codes.
-//
-// What the caller has to see to:
-// As for srpt_build_cmd_rsp.
-int srpt_build_tskmgmt_rsp(struct srpt_rdma_ch *ch,
-                           struct srpt_send_ioctx *ioctx,
-                           uint8_t rsp_code,
-                           uint64_t tag);
-
-// The response buffer of a context, 64 bytes of the channel's that are valid
-// until the response is sent. NULL for NULL.
-//
-// What the caller has to see to:
-// As for srpt_set_cmd_state.
-const void *srpt_rsp_buf(const struct srpt_send_ioctx *ioctx);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -16,7 +16,10 @@ mod executor;
 mod foreign;
 pub mod ioctx;
 pub mod queue_pair;
+#[cfg(test)]
+mod tests;
 pub mod types;
+pub mod unit;
 
 use std::ffi::c_int;
 

@@ -70,6 +70,7 @@ const HEADERS: &[Header] = &[
             "capi/channel.rs",
             "capi/ioctx.rs",
             "capi/command.rs",
+            "capi/unit.rs",
         ],
     },
 ];
