@@ -20,6 +20,8 @@ pub const CASES: &[Case] = &[
     case("blkdiscard gives blocks back", discard),
     case("blkdiscard -z and sg_write_same", write_same),
     case("a file that grows", resize),
+    case("a file that shrinks", shrunk),
+    case("a full file system", full),
     case("a block device", block_device),
     case("a file system, a tree of files, another login", file_system),
     case("fsync reaches the disk", flush),
@@ -255,6 +257,50 @@ fn resize(lab: &Lab) -> Result<()> {
     disk.fio("--rw=randwrite --offset=80m --size=4m --bs=64k --verify=crc32c")?;
     close(target, session)?;
     Ok(())
+}
+
+fn shrunk(lab: &Lab) -> Result<()> {
+    let (target, session) = lab.session("", "")?;
+    let disk = session.disk()?;
+    lab.image("disk", 1)?;
+    // The block after the first MiB.
+    let said = sh(&format!(
+        "sg_raw --request=512 {} 28 00 00 00 08 00 00 00 01 00 2>&1 || true",
+        disk.path().display()
+    ))?;
+    ensure!(said.contains("Unrecovered read error"), "{said}");
+    ensure!(first_bytes(&disk.path(), 1)?.iter().all(|byte| *byte == 0));
+    close(target, session)?;
+    Ok(())
+}
+
+fn full(lab: &Lab) -> Result<()> {
+    let dir = lab.dir.join("small");
+    sh(&format!(
+        "mkdir -p {0}; mount -t tmpfs -o size=8m tmpfs {0}",
+        dir.display()
+    ))?;
+    let result = (|| {
+        let image = lab.image("small/disk", 64)?;
+        let target = lab.program.start(&format!("--lun {}", image.display()))?;
+        initiator::load("")?;
+        let session = initiator::login(target.address(), "")?;
+        let disk = session.disk()?.path();
+        let said = sh(&format!(
+            "LC_ALL=C dd if=/dev/zero of={} bs=1M count=16 oflag=direct 2>&1 || true",
+            disk.display()
+        ))?;
+        ensure!(said.contains("No space left on device"), "{said}");
+        // What is given back can be written again.
+        sh(&format!("blkdiscard --length 4M {}", disk.display()))?;
+        sh(&format!(
+            "dd if=/dev/zero of={} bs=1M count=2 oflag=direct",
+            disk.display()
+        ))?;
+        close(target, session)
+    })();
+    sh(&format!("umount {}", dir.display()))?;
+    result.map(drop)
 }
 
 fn block_device(lab: &Lab) -> Result<()> {

@@ -1,4 +1,4 @@
-//! The initiator that speaks SRP wrongly (`programs/srp_hostile.c`, where the
+//! The initiator that speaks SRP wrongly (`programs/srp/hostile.c`, where the
 //! list is) on our target.
 
 use std::path::Path;

@@ -30,7 +30,7 @@ pub fn build() -> Result<PathBuf> {
     let dir = build::stage_srp_target()?;
     compile_into(
         &dir,
-        &["srp_hostile.c"],
+        &["srp/hostile.c"],
         hostile::PROGRAM,
         &["-lrdmacm", "-libverbs"],
     )?;
