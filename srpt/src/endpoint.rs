@@ -183,16 +183,15 @@ impl Endpoint {
         unsafe { BorrowedFd::borrow_raw((*self.channel).fd) }
     }
 
-    /// Takes all notifications. Returns whether there were any.
-    pub fn take_notifications(&mut self) -> bool {
-        let before = self.notifications;
+    /// Takes the notification that [`Endpoint::arm`] asked for. Returns whether
+    /// it has come.
+    pub fn take_notification(&mut self) -> bool {
         let mut cq = ptr::null_mut();
         let mut context = ptr::null_mut();
         // SAFETY: the channel lives as long as `self` and does not block.
-        while unsafe { ibv_get_cq_event(self.channel, &mut cq, &mut context) } == 0 {
-            self.notifications = self.notifications.wrapping_add(1);
-        }
-        before != self.notifications
+        let taken = unsafe { ibv_get_cq_event(self.channel, &mut cq, &mut context) } == 0;
+        self.notifications += u32::from(taken);
+        taken
     }
 
     /// Asks for a notification of the next completion.

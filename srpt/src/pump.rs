@@ -38,9 +38,9 @@ impl Pump {
         self.armed
     }
 
-    /// Takes the notifications that have come.
+    /// Takes the notification that has come.
     pub fn notified(&mut self, channel: &mut Channel<Endpoint>) {
-        if channel.link_mut().take_notifications() {
+        if channel.link_mut().take_notification() {
             self.armed = false;
         }
     }

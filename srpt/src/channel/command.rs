@@ -175,12 +175,19 @@ impl<L: Link> Channel<L> {
     }
 
     /// Returns data, if any, and the outcome to the initiator.
-    fn answer(&mut self, index: u16, outcome: Outcome) {
+    fn answer(&mut self, index: u16, mut outcome: Outcome) {
         let Some(slot) = self.slots.get_mut(index) else {
             return;
         };
+        // An executor that says more than was there must not send more.
+        let most = match slot.direction {
+            Direction::In => slot.buffer.len() as u32,
+            Direction::Out => slot.needed.min(slot.data_out),
+            Direction::None => 0,
+        };
+        outcome.transferred = outcome.transferred.min(most);
         slot.moving = match slot.direction {
-            Direction::In => outcome.transferred.min(slot.buffer.len() as u32),
+            Direction::In => outcome.transferred,
             _ => 0,
         };
         slot.cursor = Cursor::default();
