@@ -165,6 +165,18 @@ fn more_data_than_a_buffer_holds_is_refused_with_sense() {
 }
 
 #[test]
+fn an_executor_that_claims_more_than_there_was_sends_no_more() {
+    let mut world = World::new();
+    world.shared.borrow_mut().boast = 50;
+    world.send(&read(1, 100, 0, 1000));
+    world.send(&write(2, 100, 500, 1000));
+    world.run();
+    assert_eq!(world.memory[100], pattern(3, 100));
+    let residuals: Vec<_> = world.responses.iter().map(|of| of.residual).collect();
+    assert_eq!(residuals, [900, 900]);
+}
+
+#[test]
 fn commands_wait_for_memory_in_order() {
     let mut world = World::with(64, 1 << 18);
     for number in 0..4 {

@@ -36,6 +36,8 @@ pub struct Shared {
     /// Lets commands wait.
     pub slow: bool,
     pub started: u32,
+    /// Bytes that commands claim beyond those that they had.
+    pub boast: u32,
 }
 
 type Handle = Rc<RefCell<Shared>>;
@@ -97,7 +99,7 @@ impl Executor for FakeExecutor {
             0x2A => shared.written.push(buffer.to_vec()),
             _ => {}
         }
-        let transferred = buffer.len() as u32;
+        let transferred = buffer.len() as u32 + shared.boast;
         if shared.slow {
             shared.pending.push((token, buffer, transferred));
             return Started::Pending;
