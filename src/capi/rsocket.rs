@@ -12,6 +12,7 @@ use libc::{
 
 use super::argument::{address, enter, optional_address, place};
 use super::convert::respond;
+use crate::abi::rsocket::{RDMA_ROUTE, SOL_RDMA};
 use crate::error::{Error, Result};
 use crate::kernel::addr::SockAddr;
 use crate::rsocket::connection::Directions;
@@ -42,8 +43,7 @@ unsafe fn copy_address(addr: &SockAddr, target: *mut sockaddr, len: *mut socklen
     unsafe { copy_bytes(addr.as_bytes(), target.cast(), len) };
 }
 
-/// Copies what fits of `bytes`; the whole length is written for addresses and
-/// options alike, which fit wherever C programs declare them.
+/// Copies what fits of `bytes`, and writes the whole length.
 ///
 /// # Safety
 /// As for [`copy_address`].
@@ -764,10 +764,11 @@ pub unsafe extern "C" fn rsetsockopt(
     respond("rsetsockopt", result)
 }
 
-/// Gets an option. As much as fits is written, and its length to `*optlen`.
+/// Gets an option. As much as fits is written, and how much that is to `*optlen`;
+/// routes (`RDMA_ROUTE`) must fit.
 ///
 /// Returns 0, or -1 with errno: `EBADF`, `ENOTSUP` for an unknown option,
-/// `EFAULT` if a pointer is NULL.
+/// `EINVAL` for too little room, `EFAULT` if a pointer is NULL.
 ///
 /// # Safety
 /// `optlen` is NULL or valid; `optval` is NULL or may be written for `*optlen` bytes.
@@ -788,7 +789,13 @@ pub unsafe extern "C" fn rgetsockopt(
             Socket::Datagram(datagram) => datagram::option::get(&datagram, level, optname),
         }?;
         // SAFETY: not null; the caller vouches for the rest.
-        unsafe { copy_bytes(&value, optval.cast(), optlen) };
+        let room = unsafe { *optlen } as usize;
+        if (level, optname) == (SOL_RDMA, RDMA_ROUTE) && room < value.len() {
+            return Err(Error::invalid("get a route into too little room"));
+        }
+        let fits = value.get(..room.min(value.len())).unwrap_or_default();
+        // SAFETY: as above.
+        unsafe { copy_bytes(fits, optval.cast(), optlen) };
         Ok(())
     });
     respond("rgetsockopt", result)

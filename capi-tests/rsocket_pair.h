@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * What the programs for stream sockets over RDMA share: a connected pair of
+ * them, in one process or with the peer in another.
+ */
+#ifndef CAPI_TESTS_RSOCKET_PAIR_H
+#define CAPI_TESTS_RSOCKET_PAIR_H
+
+#include "harness.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <rdma/rsocket.h>
+
+struct ends {
+	int listener;
+	int client;
+	int server;
+};
+
+static inline int listen_on(struct sockaddr *addr, int backlog)
+{
+	int one = 1, fd = rsocket(addr->sa_family, SOCK_STREAM, 0);
+
+	CHECK(fd >= 0);
+	CHECK_OK(rsetsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)));
+	CHECK_OK(rbind(fd, addr, addr_length(addr)));
+	CHECK_OK(rlisten(fd, backlog));
+	return fd;
+}
+
+/* Connects a socket that may have been given options. */
+static inline struct ends join(int client, struct sockaddr *addr)
+{
+	struct ends ends = { .listener = listen_on(addr, 8), .client = client };
+
+	CHECK_OK(rconnect(client, addr, addr_length(addr)));
+	ends.server = raccept(ends.listener, NULL, NULL);
+	CHECK(ends.server >= 0);
+	return ends;
+}
+
+static inline struct ends make_ends(struct sockaddr *addr)
+{
+	int client = rsocket(addr->sa_family, SOCK_STREAM, 0);
+
+	CHECK(client >= 0);
+	return join(client, addr);
+}
+
+static inline void close_ends(struct ends *ends)
+{
+	CHECK_OK(rclose(ends->client));
+	CHECK_OK(rclose(ends->server));
+	CHECK_OK(rclose(ends->listener));
+}
+
+static inline int option_of(int fd, int level, int name)
+{
+	int value = -1;
+	socklen_t length = sizeof(value);
+
+	CHECK_OK(rgetsockopt(fd, level, name, &value, &length));
+	return value;
+}
+
+static inline void set_option(int fd, int level, int name, int value)
+{
+	CHECK_OK(rsetsockopt(fd, level, name, &value, sizeof(value)));
+}
+
+static inline short poll_one(int fd, short events, int timeout)
+{
+	struct pollfd entry = { .fd = fd, .events = events };
+
+	CHECK(rpoll(&entry, 1, timeout) >= 0);
+	return entry.revents;
+}
+
+/*
+ * A peer in a process of its own, which accepts one connection on the address
+ * and then runs the function. To be called before this process uses RDMA.
+ */
+static inline pid_t peer_process(struct sockaddr *addr, void (*run)(int fd))
+{
+	int ready[2];
+	char byte;
+	pid_t pid;
+
+	CHECK_OK(pipe(ready));
+	pid = fork();
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		int listener = listen_on(addr, 8), fd;
+
+		CHECK_EQ(write(ready[1], "x", 1), 1);
+		fd = raccept(listener, NULL, NULL);
+		CHECK(fd >= 0);
+		run(fd);
+		_exit(0);
+	}
+	CHECK_EQ(read(ready[0], &byte, 1), 1);
+	close(ready[0]);
+	close(ready[1]);
+	return pid;
+}
+
+static inline int connect_to(struct sockaddr *addr)
+{
+	int fd = rsocket(addr->sa_family, SOCK_STREAM, 0);
+
+	CHECK(fd >= 0);
+	CHECK_OK(rconnect(fd, addr, addr_length(addr)));
+	return fd;
+}
+
+/* Ends a peer by a signal. */
+static inline void end_peer(pid_t pid)
+{
+	int status;
+
+	CHECK_OK(kill(pid, SIGKILL));
+	CHECK_EQ(waitpid(pid, &status, 0), pid);
+}
+
+#endif
