@@ -39,12 +39,12 @@ extern "C" {
 
 // Creates a socket over RDMA and returns its descriptor.
 //
-// domain is AF_INET, AF_INET6 or AF_IB; type is SOCK_STREAM,
-// perhaps with SOCK_NONBLOCK and SOCK_CLOEXEC; protocol is 0 or
-// IPPROTO_TCP. Datagram sockets are not implemented yet.
+// domain is AF_INET, AF_INET6 or AF_IB; type is SOCK_STREAM or
+// SOCK_DGRAM, perhaps with SOCK_NONBLOCK and SOCK_CLOEXEC; protocol is 0,
+// or IPPROTO_TCP or IPPROTO_UDP, as the type has it.
 //
-// Returns -1 with errno ENOTSUP for anything else and ENODEV without an
-// RDMA device. Does not block. All functions of this header may be called from
+// Returns -1 with errno ENOTSUP for anything else and, for streams, ENODEV
+// without an RDMA device. Does not block. All functions of this header may be called from
 // any thread, also on the same socket at once. See rsocket(7).
 //
 // What the caller has to see to:
@@ -54,7 +54,8 @@ int rsocket(int domain, int type, int protocol);
 // Binds a socket to a local address.
 //
 // Returns 0, or -1 with errno: EBADF, EINVAL if it is bound already or the
-// address is of an unknown family, EADDRINUSE, EADDRNOTAVAIL.
+// address is of an unknown family, EADDRINUSE, EADDRNOTAVAIL; for datagrams
+// ENODEV if no RDMA device has the address.
 //
 // What the caller has to see to:
 // addr is NULL or points to as many bytes as its family says.
@@ -85,7 +86,8 @@ int raccept(int socket, struct sockaddr *addr, socklen_t *addrlen);
 
 // Connects a socket. Blocks until it is connected or cannot be, unless it is
 // non-blocking; rpoll then reports POLLOUT in either case, and SO_ERROR
-// tells which.
+// tells which. A datagram socket takes that address for its only peer, at once;
+// one of the family AF_UNSPEC undoes that.
 //
 // Returns 0, or -1 with errno: EBADF, EINPROGRESS, EALREADY, EISCONN,
 // EINTR (the attempt goes on; calling again waits for it), ECONNREFUSED,
@@ -129,7 +131,9 @@ int rclose(int socket);
 // buf may be written for len bytes.
 ssize_t rrecv(int socket, void *buf, size_t len, int flags);
 
-// Receives data and the sender's address, as rrecv does. src_addr and
+// Receives data and the sender's address, as rrecv does. Of a datagram that
+// does not fit the rest is lost; with MSG_TRUNC its whole length is returned.
+// src_addr and
 // addrlen may be NULL; they are left alone when there is no data.
 //
 // What the caller has to see to:
@@ -144,7 +148,8 @@ ssize_t rrecvfrom(int socket,
 
 // Receives data into several buffers, as rrecv does. There is no control data
 // and, on a stream, no address: msg_namelen, msg_controllen and msg_flags
-// become 0.
+// become 0. A datagram has an address, and MSG_TRUNC in msg_flags if it did
+// not fit.
 //
 // EINVAL if msg is NULL.
 //
@@ -167,7 +172,9 @@ ssize_t rrecvmsg(int socket, struct msghdr *msg, int flags);
 ssize_t rsend(int socket, const void *buf, size_t len, int flags);
 
 // Sends data, as rsend does. A stream has one destination only: EISCONN if
-// dest_addr or addrlen is given.
+// dest_addr or addrlen is given. Datagrams go to dest_addr or, without it, to
+// the only peer; further errors of theirs are EDESTADDRREQ, EMSGSIZE,
+// ENETUNREACH, ENODEV, ECONNREFUSED and EAFNOSUPPORT.
 //
 // What the caller has to see to:
 // buf may be read for len bytes.
@@ -178,8 +185,8 @@ ssize_t rsendto(int socket,
                 const struct sockaddr *dest_addr,
                 socklen_t addrlen);
 
-// Sends data from several buffers, as rsend does. An address is ignored;
-// ENOTSUP with control data, EINVAL if msg is NULL.
+// Sends data from several buffers, as rsendto does; on a stream, an address is
+// ignored. ENOTSUP with control data, EINVAL if msg is NULL.
 //
 // What the caller has to see to:
 // msg is NULL or valid, and so are its buffers.
@@ -267,10 +274,11 @@ int rgetsockname(int socket, struct sockaddr *addr, socklen_t *addrlen);
 // optval may be read for optlen bytes.
 int rsetsockopt(int socket, int level, int optname, const void *optval, socklen_t optlen);
 
-// Gets an option. As much as fits is written, and its length to *optlen.
+// Gets an option. As much as fits is written, and how much that is to *optlen;
+// routes (RDMA_ROUTE) must fit.
 //
 // Returns 0, or -1 with errno: EBADF, ENOTSUP for an unknown option,
-// EFAULT if a pointer is NULL.
+// EINVAL for too little room, EFAULT if a pointer is NULL.
 //
 // What the caller has to see to:
 // optlen is NULL or valid; optval is NULL or may be written for *optlen bytes.

@@ -269,12 +269,12 @@ fn count_of(iovcnt: c_int) -> Result<usize> {
 
 /// Creates a socket over RDMA and returns its descriptor.
 ///
-/// `domain` is `AF_INET`, `AF_INET6` or `AF_IB`; `type` is `SOCK_STREAM`,
-/// perhaps with `SOCK_NONBLOCK` and `SOCK_CLOEXEC`; `protocol` is 0 or
-/// `IPPROTO_TCP`. Datagram sockets are not implemented yet.
+/// `domain` is `AF_INET`, `AF_INET6` or `AF_IB`; `type` is `SOCK_STREAM` or
+/// `SOCK_DGRAM`, perhaps with `SOCK_NONBLOCK` and `SOCK_CLOEXEC`; `protocol` is 0,
+/// or `IPPROTO_TCP` or `IPPROTO_UDP`, as the type has it.
 ///
-/// Returns -1 with errno `ENOTSUP` for anything else and `ENODEV` without an
-/// RDMA device. Does not block. All functions of this header may be called from
+/// Returns -1 with errno `ENOTSUP` for anything else and, for streams, `ENODEV`
+/// without an RDMA device. Does not block. All functions of this header may be called from
 /// any thread, also on the same socket at once. See rsocket(7).
 ///
 /// # Safety
@@ -288,7 +288,8 @@ pub unsafe extern "C" fn rsocket(domain: c_int, r#type: c_int, protocol: c_int) 
 /// Binds a socket to a local address.
 ///
 /// Returns 0, or -1 with errno: `EBADF`, `EINVAL` if it is bound already or the
-/// address is of an unknown family, `EADDRINUSE`, `EADDRNOTAVAIL`.
+/// address is of an unknown family, `EADDRINUSE`, `EADDRNOTAVAIL`; for datagrams
+/// `ENODEV` if no RDMA device has the address.
 ///
 /// # Safety
 /// `addr` is NULL or points to as many bytes as its family says.
@@ -361,7 +362,8 @@ pub unsafe extern "C" fn raccept(
 
 /// Connects a socket. Blocks until it is connected or cannot be, unless it is
 /// non-blocking; `rpoll` then reports `POLLOUT` in either case, and `SO_ERROR`
-/// tells which.
+/// tells which. A datagram socket takes that address for its only peer, at once;
+/// one of the family `AF_UNSPEC` undoes that.
 ///
 /// Returns 0, or -1 with errno: `EBADF`, `EINPROGRESS`, `EALREADY`, `EISCONN`,
 /// `EINTR` (the attempt goes on; calling again waits for it), `ECONNREFUSED`,
@@ -460,7 +462,9 @@ pub unsafe extern "C" fn rrecv(
     respond("rrecv", result.map(|taken| taken.count()))
 }
 
-/// Receives data and the sender's address, as `rrecv` does. `src_addr` and
+/// Receives data and the sender's address, as `rrecv` does. Of a datagram that
+/// does not fit the rest is lost; with `MSG_TRUNC` its whole length is returned.
+/// `src_addr` and
 /// `addrlen` may be NULL; they are left alone when there is no data.
 ///
 /// # Safety
@@ -490,7 +494,8 @@ pub unsafe extern "C" fn rrecvfrom(
 
 /// Receives data into several buffers, as `rrecv` does. There is no control data
 /// and, on a stream, no address: `msg_namelen`, `msg_controllen` and `msg_flags`
-/// become 0.
+/// become 0. A datagram has an address, and `MSG_TRUNC` in `msg_flags` if it did
+/// not fit.
 ///
 /// `EINVAL` if `msg` is NULL.
 ///
@@ -541,7 +546,9 @@ pub unsafe extern "C" fn rsend(
 }
 
 /// Sends data, as `rsend` does. A stream has one destination only: `EISCONN` if
-/// `dest_addr` or `addrlen` is given.
+/// `dest_addr` or `addrlen` is given. Datagrams go to `dest_addr` or, without it, to
+/// the only peer; further errors of theirs are `EDESTADDRREQ`, `EMSGSIZE`,
+/// `ENETUNREACH`, `ENODEV`, `ECONNREFUSED` and `EAFNOSUPPORT`.
 ///
 /// # Safety
 /// `buf` may be read for `len` bytes.
@@ -570,8 +577,8 @@ pub unsafe extern "C" fn rsendto(
     respond("rsendto", result)
 }
 
-/// Sends data from several buffers, as `rsend` does. An address is ignored;
-/// `ENOTSUP` with control data, `EINVAL` if `msg` is NULL.
+/// Sends data from several buffers, as `rsendto` does; on a stream, an address is
+/// ignored. `ENOTSUP` with control data, `EINVAL` if `msg` is NULL.
 ///
 /// # Safety
 /// `msg` is NULL or valid, and so are its buffers.

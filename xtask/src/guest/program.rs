@@ -33,6 +33,8 @@ pub enum Ready {
     Listening,
     /// Somebody listens on this TCP port.
     ListeningOnTcp(u16),
+    /// Somebody is bound to this UDP port.
+    BoundToUdp(u16),
     /// It has printed this text so many times.
     Printed(&'static str, usize),
 }
@@ -93,7 +95,8 @@ impl Running {
         self.wait_until("is ready", |program| {
             Ok(match ready {
                 Ready::Listening => device::identifiers(program.pid(), "LISTEN")? > 0,
-                Ready::ListeningOnTcp(port) => tcp_listener(port)?,
+                Ready::ListeningOnTcp(port) => has_socket("tcp", port, TCP_LISTEN)?,
+                Ready::BoundToUdp(port) => has_socket("udp", port, UDP_BOUND)?,
                 Ready::Printed(text, times) => program.output().matches(text).count() >= times,
             })
         })
@@ -189,14 +192,19 @@ impl Running {
     }
 }
 
-/// Whether /proc/net/tcp (proc_net_tcp.txt of the kernel) has a socket in state
-/// LISTEN on this port.
-fn tcp_listener(port: u16) -> Result<bool> {
-    const LISTEN: &str = "0A";
+/// States of sockets as the kernel lists them: of TCP, listening; of UDP, not
+/// connected.
+const TCP_LISTEN: &str = "0A";
+const UDP_BOUND: &str = "07";
+
+/// Whether the kernel lists an IPv4 socket of that protocol, local port and
+/// state.
+fn has_socket(protocol: &str, port: u16, state: &str) -> Result<bool> {
     let port = format!(":{port:04X}");
-    Ok(fs::read_to_string("/proc/net/tcp")?.lines().any(|line| {
+    let list = fs::read_to_string(format!("/proc/net/{protocol}"))?;
+    Ok(list.lines().any(|line| {
         let fields: Vec<_> = line.split_whitespace().collect();
-        fields.get(1).is_some_and(|local| local.ends_with(&port)) && fields.get(3) == Some(&LISTEN)
+        fields.get(1).is_some_and(|local| local.ends_with(&port)) && fields.get(3) == Some(&state)
     }))
 }
 

@@ -2,8 +2,9 @@
 //! of our library and the original that has ours on a side (see
 //! [`super::pairing`]). Which original that is depends on the userland.
 //!
-//! Not here: `rstream -T f`, which forks and needs the preload library; and
-//! udpong, as datagrams of the original do not work on RoCE.
+//! udpong runs on ours alone: the original cannot create the address handles of
+//! RoCE, neither for what it sends nor for what it answers. Not here:
+//! `rstream -T f`, which forks and needs the preload library.
 
 use std::fs;
 use std::path::Path;
@@ -12,6 +13,7 @@ use anyhow::{Result, ensure};
 
 use super::pairing::{self, End, Row};
 use crate::guest::Bench;
+use crate::guest::program::Ready;
 use crate::report::Suite;
 
 macro_rules! both_sides {
@@ -22,6 +24,24 @@ macro_rules! both_sides {
             concat!($program, " -s $IP ", $options),
             "",
         )
+    };
+}
+
+/// Its server never ends and listens to nobody.
+macro_rules! udpong {
+    ($name:literal, $server:literal, $client:literal) => {
+        Row {
+            ready: Ready::BoundToUdp(7174),
+            end: End::Killed,
+            original_client: false,
+            original_server: false,
+            ..Row::new(
+                $name,
+                concat!("udpong -b $IP ", $server),
+                concat!("udpong -s $IP ", $client),
+                "custom",
+            )
+        }
     };
 }
 
@@ -72,6 +92,10 @@ const ROWS: &[Row] = &[
         "riostream",
         "-S 1024 -C 100 -T n"
     ),
+    udpong!("udpong", "", "-S 512 -C 50"),
+    udpong!("udpong, larger than a packet", "-T e", "-S 1024 -C 50 -T e"),
+    udpong!("udpong, non-blocking", "-T n", "-S 512 -C 50 -T n"),
+    udpong!("udpong, polling", "-T a", "-S 512 -C 50 -T a"),
 ];
 
 /// What rcopy copies.
