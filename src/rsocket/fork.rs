@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, Once};
 
+use crate::cm::device;
 use crate::error::Result;
 use crate::lock::locked;
 
@@ -17,8 +18,8 @@ pub fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
 }
 
-/// Counts forks from now on.
-pub fn watch() {
+/// Counts forks from now on; in a child, leaves to the parent what it has.
+pub fn enter() {
     extern "C" fn in_child() {
         GENERATION.fetch_add(1, Ordering::Relaxed);
     }
@@ -30,6 +31,12 @@ pub fn watch() {
             log::warn!("forks are not noticed: errno {status}");
         }
     });
+    /// The generation that was in here last.
+    static ENTERED: AtomicU32 = AtomicU32::new(0);
+    if ENTERED.swap(generation(), Ordering::Relaxed) != generation() {
+        // The kernel refuses commands of a child on its parent's contexts.
+        device::abandon();
+    }
 }
 
 /// Something that each process makes for itself when it first needs it, a

@@ -68,7 +68,7 @@ pub fn create(domain: c_int, kind: c_int, protocol: c_int) -> Result<c_int> {
     if !matches!(domain, libc::AF_INET | libc::AF_INET6 | AF_IB) {
         return Err(UNKNOWN);
     }
-    fork::watch();
+    fork::enter();
     let socket = match (kind & !flags, protocol) {
         (libc::SOCK_STREAM, 0 | libc::IPPROTO_TCP) => Socket::Stream(Stream::new(domain)?),
         (libc::SOCK_DGRAM, 0 | libc::IPPROTO_UDP) => Socket::Datagram(Datagram::new(domain)?),

@@ -46,7 +46,8 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(10);
 const CLOSE_GRACE: Duration = Duration::from_millis(20);
 /// How long a connection is kept in the background after close.
 const BACKGROUND_PATIENCE: Duration = Duration::from_secs(60);
-/// How long a blocking shutdown waits for room in the send queue.
+/// How long a blocking shutdown without `SO_LINGER` waits for room in the send
+/// queue.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A stream socket.
@@ -467,7 +468,9 @@ impl Stream {
             Phase::Connected => {
                 if matches!(
                     report.kind,
-                    RDMA_CM_EVENT_DISCONNECTED | RDMA_CM_EVENT_DEVICE_REMOVAL
+                    RDMA_CM_EVENT_DISCONNECTED
+                        | RDMA_CM_EVENT_REJECTED
+                        | RDMA_CM_EVENT_DEVICE_REMOVAL
                 ) && let Some(connection) = self.connection.get()
                 {
                     connection.peer_gone();
@@ -836,8 +839,8 @@ impl Stream {
         Ok(total)
     }
 
-    /// Shuts down one or both directions; blocking sockets wait for a while
-    /// until the peer is being told. Sockets without a connection have nothing
+    /// Shuts down one or both directions; blocking sockets wait for a while, or
+    /// as long as `SO_LINGER` says, until the peer is being told. Sockets without a connection have nothing
     /// to shut down.
     pub fn shutdown(&self, directions: Directions) {
         let Some(connection) = self.connection.get() else {
@@ -846,7 +849,8 @@ impl Stream {
         if connection.shutdown(directions) || self.is_nonblocking() {
             return;
         }
-        let deadline = Instant::now().checked_add(SHUTDOWN_PATIENCE);
+        let patience = self.options().linger.unwrap_or(SHUTDOWN_PATIENCE);
+        let deadline = Instant::now().checked_add(patience);
         let told = self.wait_for(Some(connection), false, deadline, || {
             if connection.has_pending() {
                 return Err(Error::new(libc::EAGAIN, "shut down"));

@@ -229,6 +229,13 @@ pub fn note_removal() {
     OUTDATED.store(true, Ordering::SeqCst);
 }
 
+/// Leaves all devices to the parent process, in a forked child: here they are
+/// neither used again nor closed. They are opened anew when needed.
+pub fn abandon() {
+    let inherited = std::mem::take(&mut *clean(DEVICES.write()));
+    std::mem::forget(inherited);
+}
+
 /// Makes sure that at least one RDMA device is known.
 ///
 /// # Errors

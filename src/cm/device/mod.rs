@@ -16,5 +16,5 @@ mod list;
 mod opened;
 
 pub use contexts::{contexts, release_contexts};
-pub use list::{all, any_infiniband_port, ensure_any, find, note_removal};
+pub use list::{abandon, all, any_infiniband_port, ensure_any, find, note_removal};
 pub use opened::{Device, LinkLayer, Transport};

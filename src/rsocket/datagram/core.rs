@@ -200,14 +200,14 @@ impl Core {
             source: endpoint.source(),
             qpn: endpoint.qpn(),
         };
-        let Some(direct) = &known.direct else {
-            return Ok(Way::Side(local));
-        };
         let detour = |since: Instant| since.elapsed() < DETOUR;
         if !endpoint.fits(data.remaining()) {
             known.oversized = Some(Instant::now());
             return Ok(Way::Side(local));
         }
+        let Some(direct) = &known.direct else {
+            return Ok(Way::Side(local));
+        };
         if known.oversized.is_some_and(detour) {
             return Ok(Way::Side(local));
         }
