@@ -137,7 +137,7 @@ TEST(killed_reader, "55 [fix] a receive ends when the peer is killed", .timeout 
 	CHECK_OK(rclose(fd));
 }
 
-TEST(killed_poll, "56 rpoll tells when the peer is killed", .timeout = 40)
+TEST(killed_poll, "56 rpoll tells when the peer is killed [race]", .timeout = 40)
 {
 	struct sockaddr *addr = test_addr(PORT);
 	pid_t peer = peer_process(addr, do_nothing);
@@ -163,7 +163,7 @@ static size_t fill(int fd)
 	return total;
 }
 
-TEST(linger, "57 [fix] SO_LINGER bounds the close of a peer that is stopped", .timeout = 60)
+TEST(linger, "57 SO_LINGER bounds the close of a peer that is stopped", .timeout = 60)
 {
 	struct sockaddr *addr = test_addr(PORT);
 	pid_t peer = peer_process(addr, do_nothing);
@@ -253,7 +253,7 @@ static void *poll_it(void *argument)
 	return (void *)(intptr_t)poll_one(*(int *)argument, POLLIN, LONG);
 }
 
-TEST(wake_poll, "[fix] a shutdown wakes rpoll of another thread")
+TEST(wake_poll, "a shutdown wakes rpoll of another thread")
 {
 	struct ends e = make_ends(test_addr(PORT));
 	pthread_t thread;
@@ -374,7 +374,7 @@ TEST(backlog, "73 [fix] connections beyond the backlog are refused", .timeout = 
 	CHECK_OK(rclose(listener));
 }
 
-TEST(unaccepted, "D15 [fix] closing a listener ends connections not accepted yet")
+TEST(unaccepted, "[fix] closing a listener ends connections not accepted yet")
 {
 	struct sockaddr *addr = test_addr(PORT);
 	int listener = listen_on(addr, 5), fd = connect_to(addr);

@@ -261,7 +261,7 @@ TEST(mapped, "[fix] IPv4 mapped into IPv6")
 	close_ends(&e);
 }
 
-TEST(route, "[fix] RDMA_ROUTE tells the path records of a connection")
+TEST(route, "RDMA_ROUTE tells the path records of a connection")
 {
 	struct ends e = make_ends(test_addr(PORT));
 	unsigned char record[72 * 2];
