@@ -139,8 +139,10 @@ impl Ring {
     /// block.
     pub fn poll(&mut self, done: &mut dyn FnMut(Completed)) {
         loop {
-            self.submit();
-            if self.reap(done) == 0 && self.uring.submission().is_empty() {
+            let accepted = self.submit();
+            let ended = self.reap(done);
+            let queued = !self.uring.submission().is_empty();
+            if ended == 0 && !(queued && accepted) {
                 return;
             }
         }
@@ -151,13 +153,18 @@ impl Ring {
         self.under_way
     }
 
-    fn submit(&mut self) {
+    /// False if the kernel does not take what is queued now (EBUSY, EAGAIN):
+    /// the next poll tries again.
+    fn submit(&mut self) -> bool {
         if self.uring.submission().is_empty() {
-            return;
+            return true;
         }
-        if let Err(error) = self.uring.submit() {
-            // EBUSY and EAGAIN: the next poll tries again.
-            log::debug!("srp: io_uring_enter: {error}");
+        match self.uring.submit() {
+            Ok(_) => true,
+            Err(error) => {
+                log::debug!("srp: io_uring_enter: {error}");
+                false
+            }
         }
     }
 
