@@ -696,11 +696,11 @@ static bool device_exists(void)
 }
 
 /* The table is filled from a kernel work queue that reports nothing. */
-static void wait_for_gid(void)
+static void wait_for_gid(const char *device, const struct sockaddr *addr)
 {
 	uint64_t deadline = now_ms() + 20000;
 	const struct timespec pause = { .tv_nsec = 20000000 };
-	struct sockaddr_in *in = (struct sockaddr_in *)test_addr(0);
+	const struct sockaddr_in *in = (const struct sockaddr_in *)addr;
 	const unsigned char *ip = (const unsigned char *)&in->sin_addr;
 	char wanted[64];
 
@@ -712,7 +712,7 @@ static void wait_for_gid(void)
 			FILE *file;
 
 			snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports/1/gids/%d",
-				 test_device(), index);
+				 device, index);
 			file = fopen(path, "r");
 			if (!file)
 				break;
@@ -724,7 +724,7 @@ static void wait_for_gid(void)
 		}
 		nanosleep(&pause, NULL);
 	}
-	FAIL("the test address is not in the GID table of %s", test_device());
+	FAIL("the address is not in the GID table of %s", device);
 }
 
 void rxe_remove(void)
@@ -736,13 +736,43 @@ void rxe_remove(void)
 void rxe_add(void)
 {
 	run_command("rdma link add %s type rxe netdev %s", test_device(), test_netdev());
-	wait_for_gid();
+	wait_for_gid(test_device(), test_addr(0));
+}
+
+struct sockaddr *second_addr(uint16_t port)
+{
+	return make_addr("10.99.77.1", port);
+}
+
+void second_add(void)
+{
+	run_command("ip link add rxetest type dummy && ip link set rxetest up && "
+		    "ip addr add 10.99.77.1/24 dev rxetest && "
+		    "rdma link add %s type rxe netdev rxetest", SECOND_DEVICE);
+	wait_for_gid(SECOND_DEVICE, second_addr(0));
+}
+
+void second_remove(void)
+{
+	run_command("rdma link delete %s 2>/dev/null; ip link delete rxetest 2>/dev/null || true",
+		    SECOND_DEVICE);
 }
 
 void rxe_restore(void)
 {
 	if (!device_exists())
 		rxe_add();
+}
+
+void rxe_renew(void)
+{
+	const struct timespec pause = { .tv_nsec = 20000000 };
+	uint64_t deadline = now_ms() + 30000;
+
+	run_command("rdma link delete %s 2>/dev/null || true", test_device());
+	while (device_exists() && now_ms() < deadline)
+		nanosleep(&pause, NULL);
+	rxe_add();
 }
 
 unsigned int open_descriptors(void)

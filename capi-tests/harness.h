@@ -260,11 +260,22 @@ void run_command(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /*
  * Deletes and adds the soft-RoCE device. Adding waits until the test address
- * is in the GID table. rxe_restore adds it unless it is there (for .cleanup).
+ * is in the GID table. For .cleanup: rxe_restore adds it unless it is there,
+ * rxe_renew replaces it, after the end of a removal that the case began.
  */
 void rxe_remove(void);
 void rxe_add(void);
 void rxe_restore(void);
+void rxe_renew(void);
+
+/*
+ * Another soft-RoCE device with an address of its own. second_remove leaves no
+ * trace of it (for .cleanup); programs that have it open must have ended.
+ */
+#define SECOND_DEVICE "rxetest0"
+void second_add(void);
+void second_remove(void);
+struct sockaddr *second_addr(uint16_t port);
 
 /* Open descriptors of this process. */
 unsigned int open_descriptors(void);

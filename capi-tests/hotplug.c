@@ -4,7 +4,6 @@
 
 #include <pthread.h>
 #include <sys/utsname.h>
-#include <time.h>
 #include <unistd.h>
 
 /*
@@ -45,20 +44,6 @@ static void end_removal(pthread_t thread)
 		CHECK_OK(pthread_detach(thread));
 }
 
-/* A new device, once a removal that a case began has ended. */
-static void new_device(void)
-{
-	const struct timespec pause = { .tv_nsec = 20000000 };
-	uint64_t deadline = now_ms() + 30000;
-	char path[128];
-
-	run_command("rdma link delete %s 2>/dev/null || true", test_device());
-	snprintf(path, sizeof(path), "/sys/class/infiniband/%s", test_device());
-	while (access(path, F_OK) == 0 && now_ms() < deadline)
-		nanosleep(&pause, NULL);
-	rxe_add();
-}
-
 /* The call fails as on an id whose device is gone, or is about to be. */
 static void check_gone(int result)
 {
@@ -90,7 +75,7 @@ static struct rdma_cm_id *removed(struct rdma_event_channel *channel)
 }
 
 TEST(connected, "117 removal while connected: DEVICE_REMOVAL for all three ids, then ENXIO",
-     .timeout = 120, .cleanup = new_device)
+     .timeout = 120, .cleanup = rxe_renew)
 {
 	struct rdma_conn_param param = usual_param();
 	struct rdma_cm_id *first, *second;
@@ -112,7 +97,7 @@ TEST(connected, "117 removal while connected: DEVICE_REMOVAL for all three ids, 
 	pair_close(&pair);
 }
 
-TEST(requested, "117 removal before the answer", .timeout = 120, .cleanup = new_device)
+TEST(requested, "117 removal before the answer", .timeout = 120, .cleanup = rxe_renew)
 {
 	struct rdma_conn_param param = usual_param();
 	struct pair pair;
@@ -131,7 +116,7 @@ TEST(requested, "117 removal before the answer", .timeout = 120, .cleanup = new_
 }
 
 TEST(resolved, "117 removal of a resolved id; a new id works after the device is back",
-     .timeout = 120, .cleanup = new_device)
+     .timeout = 120, .cleanup = rxe_renew)
 {
 	struct rdma_event_channel *channel = make_channel();
 	struct rdma_cm_id *id = make_id(channel, RDMA_PS_TCP);
@@ -154,7 +139,7 @@ TEST(resolved, "117 removal of a resolved id; a new id works after the device is
 }
 
 TEST(wildcard, "117 a wildcard listener outlives the device and serves its successor",
-     .timeout = 120, .cleanup = new_device)
+     .timeout = 120, .cleanup = rxe_renew)
 {
 	struct rdma_conn_param param = usual_param();
 	struct pair pair;
@@ -178,7 +163,7 @@ TEST(wildcard, "117 a wildcard listener outlives the device and serves its succe
 }
 
 TEST(list, "118 no device after the removal, one after it is back", .timeout = 120,
-     .cleanup = new_device)
+     .cleanup = rxe_renew)
 {
 	struct ibv_context **devices;
 	int count = -1;
@@ -201,7 +186,7 @@ TEST(list, "118 no device after the removal, one after it is back", .timeout = 1
 }
 
 TEST(old_list, "119 a list from before the removal can be freed after it", .timeout = 120,
-     .cleanup = new_device)
+     .cleanup = rxe_renew)
 {
 	struct ibv_context **before, **after;
 	int count = -1;
@@ -221,7 +206,7 @@ TEST(old_list, "119 a list from before the removal can be freed after it", .time
 }
 
 TEST(many_times, "117 ten removals, a connection after each", .timeout = 300,
-     .cleanup = new_device)
+     .cleanup = rxe_renew)
 {
 	require_kernel(PROMPT_REMOVAL, 0);
 	for (int i = 0; i < 10; i++) {
@@ -258,7 +243,7 @@ static void *connect_main(void *argument)
 }
 
 TEST(synchronous, "117 removal ends a synchronous connect with ENODEV [fix]", .timeout = 120,
-     .cleanup = new_device)
+     .cleanup = rxe_renew)
 {
 	pthread_t thread, removal;
 	struct pair pair;

@@ -107,7 +107,9 @@ fn handle(id: &Arc<Id>, event: &mut Event, kernel: &KernelEvent) -> bool {
             addrinfo_done(id, event);
         }
         RDMA_CM_EVENT_DEVICE_REMOVAL => {
-            device::note_removal();
+            if let Some(device) = id.device() {
+                device::note_removal(&device);
+            }
             set_parameters(id, event, kernel);
         }
         _ => set_parameters(id, event, kernel),

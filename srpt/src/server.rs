@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 
 use rdmacm::Result;
 use rdmacm::abi::{RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_DEVICE_REMOVAL};
-use rdmacm::cm::device::note_removal;
 use rdmacm::cm::owned::{Connection, Event, EventChannel};
 
 use crate::driver::{self, Admitted};
@@ -221,9 +220,6 @@ impl Shared {
     /// nothing reports that a device has an address again.
     fn listen_again(&self) -> Option<Listener> {
         const MOMENT: Duration = Duration::from_millis(500);
-        // Until the device is really gone, the comparison that this asks for
-        // still finds it; and the kernel waits for its context to be closed.
-        note_removal();
         match Listener::new(&self.settings) {
             Ok(listener) => {
                 log::info!("listening again");

@@ -1,7 +1,7 @@
-//! Why there is no device to use, or why one cannot be opened. libibverbs leaves out devices without a
-//! uverbs node, as containers often have them, and devices of other network
-//! namespaces; from its list alone all causes look the same. The kernel, asked
-//! over netlink, tells them apart.
+//! Why there is no device to use, or why one cannot be opened. libibverbs
+//! leaves out devices without a uverbs node, as containers often have them, and
+//! devices of other network namespaces; from its list alone all causes look the
+//! same. The kernel, asked over netlink, tells them apart.
 
 use std::fs::{self, OpenOptions};
 use std::path::Path;

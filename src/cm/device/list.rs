@@ -161,6 +161,11 @@ impl Entry {
             .get_or_try_init(|| unsafe { Device::open(device) }.map(Arc::new))
             .cloned()
     }
+
+    /// Whether the kernel reported its removal.
+    fn is_removed(&self) -> bool {
+        self.opened.get().is_some_and(|device| device.is_removed())
+    }
 }
 
 fn snapshot() -> Vec<Arc<Entry>> {
@@ -189,13 +194,16 @@ fn resync() -> Result<()> {
         Error::new(libc::ENODEV, "list the RDMA devices")
     })?;
     let known = snapshot();
-    let known_keys: Vec<Key> = known.iter().map(|entry| entry.key).collect();
+    // libibverbs may list a device for as long as its removal goes on.
+    let staying = known.iter().filter(|entry| !entry.is_removed());
+    let staying: Vec<_> = staying.cloned().collect();
+    let known_keys: Vec<Key> = staying.iter().map(|entry| entry.key).collect();
     let fresh_keys = list.keys();
     let list = Arc::new(list);
     let merged: Vec<Arc<Entry>> = reconcile(&known_keys, &fresh_keys)
         .into_iter()
         .filter_map(|source| match source {
-            Source::Known(place) => known.get(place).cloned(),
+            Source::Known(place) => staying.get(place).cloned(),
             Source::Fresh(place) => fresh_keys.get(place).map(|key| {
                 Arc::new(Entry {
                     key: *key,
@@ -214,7 +222,7 @@ fn resync() -> Result<()> {
     *clean(DEVICES.write()) = merged;
     // The last reference to a vanished device may go here, outside the lock,
     // since closing it enters the kernel.
-    drop(known);
+    drop((known, staying));
     if empty {
         Err(absence::none_listed())
     } else {
@@ -222,10 +230,11 @@ fn resync() -> Result<()> {
     }
 }
 
-/// Takes note that the kernel reported the removal of a device. The list is
-/// compared when the program goes on, with its next channel or identifier, and
-/// not at once: what it still has on the device needs the context.
-pub fn note_removal() {
+/// Takes note that the kernel reported the removal of a device. It leaves the
+/// list when the program goes on, with its next channel or identifier, and not
+/// at once: what the program still has on the device needs the context.
+pub(crate) fn note_removal(device: &Device) {
+    device.set_removed();
     OUTDATED.store(true, Ordering::SeqCst);
 }
 

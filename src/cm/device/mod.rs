@@ -16,5 +16,6 @@ mod list;
 mod opened;
 
 pub use contexts::{contexts, release_contexts};
-pub use list::{abandon, all, any_infiniband_port, ensure_any, find, note_removal};
+pub(crate) use list::note_removal;
+pub use list::{abandon, all, any_infiniband_port, ensure_any, find};
 pub use opened::{Device, LinkLayer, Transport};

@@ -7,6 +7,7 @@ use std::mem::MaybeUninit;
 
 use crate::error::{Error, Result};
 use crate::lock::OnceCell;
+use crate::lock::atomic::{AtomicBool, Ordering};
 use crate::verbs::bindings::{
     IBV_LINK_LAYER_ETHERNET, IBV_LINK_LAYER_INFINIBAND, IBV_TRANSPORT_IB, IBV_TRANSPORT_IWARP,
     IBV_XRCD_INIT_ATTR_FD, IBV_XRCD_INIT_ATTR_OFLAGS, ibv_alloc_pd, ibv_close_device, ibv_context,
@@ -56,6 +57,7 @@ pub struct Device {
     max_qp_wr: u32,
     pd: OnceCell<Shared<ibv_pd>>,
     xrcd: OnceCell<Shared<ibv_xrcd>>,
+    removed: AtomicBool,
 }
 
 // SAFETY: libibverbs' objects may be used from any thread, and the pointers
@@ -99,6 +101,7 @@ impl Device {
             max_qp_wr: 0,
             pd: OnceCell::new(),
             xrcd: OnceCell::new(),
+            removed: AtomicBool::new(false),
         };
         let mut attr = MaybeUninit::<ibv_device_attr>::zeroed();
         // SAFETY: the context is open, the structure is ours.
@@ -137,6 +140,16 @@ impl Device {
             IBV_LINK_LAYER_ETHERNET => LinkLayer::Ethernet,
             _ => LinkLayer::Unspecified,
         }
+    }
+
+    /// Notes that the kernel reported the removal of the device.
+    pub(super) fn set_removed(&self) {
+        self.removed.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the kernel reported the removal of the device.
+    pub(super) fn is_removed(&self) -> bool {
+        self.removed.load(Ordering::SeqCst)
     }
 
     /// The open context; valid as long as the device is referenced.
