@@ -2,6 +2,9 @@
 /* Multicast groups: joining, leaving, data, wrong arguments. */
 #include "pair.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #define GROUP "239.1.2.3"
 
 enum { MULTICAST_QPN = 0xFFFFFF, GRH_SIZE = 40 };
@@ -273,40 +276,108 @@ TEST(two_groups, "events of two groups name their contexts; leaving one keeps th
 	destroy_member(id);
 }
 
+static const char datagram[32] = "to the group";
+
+/* A member sends the datagram to the group whose MULTICAST_JOIN it holds. */
+static void send_to_group(struct rdma_cm_id *sender, struct rdma_cm_event *joined)
+{
+	char out[sizeof(datagram)];
+	struct ibv_mr *mr;
+	struct ibv_ah *ah;
+
+	memcpy(out, datagram, sizeof(out));
+	ah = ibv_create_ah(sender->pd, &joined->param.ud.ah_attr);
+	CHECK(ah);
+	mr = rdma_reg_msgs(sender, out, sizeof(out));
+	CHECK(mr);
+	CHECK_OK(rdma_post_ud_send(sender, out, out, sizeof(out), mr, 0, ah,
+				   joined->param.ud.qp_num));
+	send_done(sender, out);
+	CHECK_EQ(ibv_destroy_ah(ah), 0);
+	CHECK_OK(rdma_dereg_mr(mr));
+}
+
 TEST(data, "a datagram to the group reaches another member")
 {
 	struct rdma_event_channel *channel = make_channel();
 	struct rdma_cm_id *sender = member(channel), *receiver = member(channel);
 	struct rdma_cm_event *joined;
-	char out[32] = "to the group", in[GRH_SIZE + 32];
-	struct ibv_mr *out_mr, *in_mr;
-	struct ibv_ah *ah;
+	char in[GRH_SIZE + sizeof(datagram)];
+	struct ibv_mr *mr;
 	struct ibv_wc wc;
 
 	CHECK_OK(rdma_ack_cm_event(join(receiver, GROUP, NULL)));
 	joined = join(sender, GROUP, NULL);
-	ah = ibv_create_ah(sender->pd, &joined->param.ud.ah_attr);
-	CHECK(ah);
-	out_mr = rdma_reg_msgs(sender, out, sizeof(out));
-	in_mr = rdma_reg_msgs(receiver, in, sizeof(in));
-	CHECK(out_mr);
-	CHECK(in_mr);
-	CHECK_OK(rdma_post_recv(receiver, in, in, sizeof(in), in_mr));
-	CHECK_OK(rdma_post_ud_send(sender, out, out, sizeof(out), out_mr, 0, ah,
-				   joined->param.ud.qp_num));
-	send_done(sender, out);
+	mr = rdma_reg_msgs(receiver, in, sizeof(in));
+	CHECK(mr);
+	CHECK_OK(rdma_post_recv(receiver, in, in, sizeof(in), mr));
+	send_to_group(sender, joined);
 	wc = recv_done(receiver, in);
 	CHECK_EQ(wc.byte_len, sizeof(in));
 	CHECK_EQ(wc.src_qp, sender->qp->qp_num);
-	CHECK(memcmp(in + GRH_SIZE, out, sizeof(out)) == 0);
-	CHECK_EQ(ibv_destroy_ah(ah), 0);
-	CHECK_OK(rdma_dereg_mr(out_mr));
-	CHECK_OK(rdma_dereg_mr(in_mr));
+	CHECK(memcmp(in + GRH_SIZE, datagram, sizeof(datagram)) == 0);
+	CHECK_OK(rdma_dereg_mr(mr));
 	CHECK_OK(rdma_ack_cm_event(joined));
 	CHECK_OK(rdma_leave_multicast(sender, make_addr(GROUP, 0)));
 	CHECK_OK(rdma_leave_multicast(receiver, make_addr(GROUP, 0)));
 	destroy_member(sender);
 	destroy_member(receiver);
+}
+
+/* A member in a process of its own, which says when it listens. */
+static void receive_in_child(int ready)
+{
+	struct rdma_event_channel *channel = make_channel();
+	struct rdma_cm_id *receiver = member(channel);
+	char in[GRH_SIZE + sizeof(datagram)];
+	struct ibv_mr *mr = rdma_reg_msgs(receiver, in, sizeof(in));
+
+	CHECK(mr);
+	CHECK_OK(rdma_post_recv(receiver, in, in, sizeof(in), mr));
+	CHECK_OK(rdma_ack_cm_event(join(receiver, GROUP, NULL)));
+	CHECK(write(ready, "", 1) == 1);
+	CHECK_EQ(recv_done(receiver, in).byte_len, sizeof(in));
+	CHECK(memcmp(in + GRH_SIZE, datagram, sizeof(datagram)) == 0);
+	CHECK_OK(rdma_dereg_mr(mr));
+	CHECK_OK(rdma_leave_multicast(receiver, make_addr(GROUP, 0)));
+	destroy_member(receiver);
+	rdma_destroy_event_channel(channel);
+}
+
+TEST(processes, "a datagram to the group reaches members in two other processes")
+{
+	struct rdma_event_channel *channel;
+	struct rdma_cm_event *joined;
+	struct rdma_cm_id *sender;
+	pid_t children[2];
+	int ready[2];
+	char byte;
+
+	/* Before this process uses the library. */
+	CHECK_OK(pipe(ready));
+	for (int i = 0; i < 2; i++) {
+		children[i] = fork();
+		CHECK(children[i] >= 0);
+		if (children[i] == 0) {
+			receive_in_child(ready[1]);
+			_exit(EXIT_SUCCESS);
+		}
+	}
+	channel = make_channel();
+	sender = member(channel);
+	joined = join(sender, GROUP, NULL);
+	for (int i = 0; i < 2; i++)
+		CHECK(read(ready[0], &byte, 1) == 1);
+	send_to_group(sender, joined);
+	for (int i = 0; i < 2; i++) {
+		int status;
+
+		CHECK(waitpid(children[i], &status, 0) == children[i]);
+		CHECK_EQ(status, 0);
+	}
+	CHECK_OK(rdma_ack_cm_event(joined));
+	CHECK_OK(rdma_leave_multicast(sender, make_addr(GROUP, 0)));
+	destroy_member(sender);
 }
 
 TEST(too_many, "more QPs than a group takes: MULTICAST_ERROR with an errno [fix]", .timeout = 60)
