@@ -4,14 +4,15 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
 use crate::vm::kernel::{self, Kernel, Release};
-use crate::vm::machine::{self, Job};
+use crate::vm::machine::{self, Job, Link};
+use crate::vm::pair::{self, Sink};
 use crate::vm::roots;
 use crate::{process, workspace};
 
@@ -106,27 +107,13 @@ impl Place {
 
     /// Runs `xtask guest ARGUMENTS` there and returns its exit status.
     pub fn run(&self, arguments: &[&str], limit: Duration, sink: &mut dyn Write) -> Result<u8> {
-        let program = &self.driver.0;
         match &self.kind {
-            Kind::Vm { kernel, root } => {
-                let mut command = vec![program.to_string_lossy().into_owned(), "guest".to_owned()];
-                command.extend(arguments.iter().map(|word| (*word).to_owned()));
-                machine::run(
-                    &Job {
-                        kernel,
-                        root: root.clone(),
-                        shares: Vec::new(),
-                        env: vec![("CARGO_MANIFEST_DIR".to_owned(), manifest())],
-                        directory: workspace::root(),
-                        command,
-                        timeout: limit,
-                        link: None,
-                    },
-                    sink,
-                )
-            }
+            Kind::Vm { kernel, root } => machine::run(
+                &self.job(kernel, root.as_deref(), arguments, limit, None),
+                sink,
+            ),
             Kind::Host { env } => {
-                let mut command = Command::new(program);
+                let mut command = Command::new(&self.driver.0);
                 command
                     .arg("guest")
                     .args(arguments)
@@ -134,6 +121,44 @@ impl Place {
                     .env("CARGO_MANIFEST_DIR", manifest());
                 here(&mut command, sink)
             }
+        }
+    }
+
+    /// Runs `xtask guest ARGUMENTS` on two linked machines, with a sink for the
+    /// output of each; `None` where there is one machine only.
+    pub fn run_pair(
+        &self,
+        arguments: &[&str],
+        limit: Duration,
+        sinks: [Sink<'_>; 2],
+    ) -> Result<Option<u8>> {
+        let Kind::Vm { kernel, root } = &self.kind else {
+            return Ok(None);
+        };
+        let job = |link| self.job(kernel, root.as_deref(), arguments, limit, link);
+        pair::run(job, sinks).map(Some)
+    }
+
+    fn job<'a>(
+        &self,
+        kernel: &'a Kernel,
+        root: Option<&Path>,
+        arguments: &[&str],
+        limit: Duration,
+        link: Option<Link>,
+    ) -> Job<'a> {
+        let mut command = vec![self.driver.0.to_string_lossy().into_owned()];
+        command.push("guest".to_owned());
+        command.extend(arguments.iter().map(|word| (*word).to_owned()));
+        Job {
+            kernel,
+            root: root.map(Path::to_path_buf),
+            shares: Vec::new(),
+            env: vec![("CARGO_MANIFEST_DIR".to_owned(), manifest())],
+            directory: workspace::root(),
+            command,
+            timeout: limit,
+            link,
         }
     }
 

@@ -11,6 +11,7 @@ mod commands;
 mod conformance;
 mod containers;
 mod faults;
+mod hosts;
 mod interop;
 mod pairing;
 mod results;
@@ -70,6 +71,8 @@ enum Name {
     Commands,
     /// Missing nodes, permissions and devices
     Containers,
+    /// Two machines: traffic, failing links, a killed peer
+    Hosts,
     /// Memory errors and leaks
     Valgrind,
     /// The kernel's SRP initiator on our target
@@ -79,7 +82,7 @@ enum Name {
 }
 
 impl Name {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Rust,
         Self::Generated,
         Self::Abi,
@@ -88,6 +91,7 @@ impl Name {
         Self::Interop,
         Self::Commands,
         Self::Containers,
+        Self::Hosts,
         Self::Valgrind,
         Self::Srp,
         Self::Faults,
@@ -103,6 +107,7 @@ impl Name {
             Self::Interop => "interop",
             Self::Commands => "commands",
             Self::Containers => "containers",
+            Self::Hosts => "hosts",
             Self::Valgrind => "valgrind",
             Self::Srp => "srp",
             Self::Faults => "faults",
@@ -232,15 +237,17 @@ fn run(
         Name::Abi => return abi::run(stage, &[], suite),
         _ => {}
     }
+    let place = place
+        .as_ref()
+        .map_err(|error| anyhow!("no place: {error:#}"))?;
     let beside = Beside {
-        place: place
-            .as_ref()
-            .map_err(|error| anyhow!("no place: {error:#}"))?,
+        place,
         stage,
         quick,
     };
     match name {
         Name::Conformance => conformance::run(&beside, suite),
+        Name::Hosts => hosts::run(place, stage, suite),
         Name::Commands => beside.run(name.text(), Some(&commands::build()?), &[], suite),
         Name::Valgrind => {
             let programs = conformance::build(stage, suite)?;
@@ -298,6 +305,7 @@ pub fn inside(name: &str, bench: &Bench, suite: &mut Suite) -> Result<()> {
         "interop" => interop::inside(bench, suite),
         "commands" => commands::inside(bench, suite),
         "containers" => containers::inside(bench, suite),
+        "hosts" => hosts::inside(bench, suite),
         "valgrind" => valgrind::inside(bench, suite),
         "srp" => srp::inside(bench, suite),
         "faults" => faults::inside(bench, suite),

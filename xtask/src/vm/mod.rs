@@ -17,7 +17,7 @@ pub mod apt;
 mod initramfs;
 pub mod kernel;
 pub mod machine;
-mod pair;
+pub mod pair;
 pub mod roots;
 
 use std::env;
@@ -31,6 +31,7 @@ use anyhow::{Context, Result};
 
 use kernel::Release;
 use machine::Job;
+use pair::Labelled;
 
 /// The command line of `cargo xtask vm`.
 #[derive(clap::Args)]
@@ -85,7 +86,7 @@ impl Args {
         };
         let status = match self.hosts {
             1 => machine::run(&job(None), &mut io::stdout())?,
-            _ => pair::run(job)?,
+            _ => pair::run(job, [&mut Labelled::new(1), &mut Labelled::new(2)])?,
         };
         Ok(ExitCode::from(status))
     }

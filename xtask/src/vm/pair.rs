@@ -1,18 +1,20 @@
-//! Two test machines on a link, running the same command. Each line of output
-//! says which machine it comes from.
+//! Two test machines on a link, running the same command.
 
 use std::fs;
 use std::io::{self, Write};
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 
 use anyhow::{Result, anyhow};
 
 use super::machine::{self, Job, Link};
 use crate::workspace;
 
-/// Runs the job that `job` makes for each end of the link; the exit status is
-/// the first that is not 0.
-pub fn run<'a>(job: impl Fn(Option<Link>) -> Job<'a>) -> Result<u8> {
+/// Where one machine's output goes.
+pub type Sink<'a> = &'a mut (dyn Write + Send);
+
+/// Runs the job that `job` makes for each end of the link, with one sink for
+/// each; the exit status is the first that is not 0.
+pub fn run<'a>(job: impl Fn(Option<Link>) -> Job<'a>, sinks: [Sink<'_>; 2]) -> Result<u8> {
     // Not below target/: the path of a socket may have 107 bytes only.
     let name = format!("xtask-link-{}", std::process::id());
     let folder = workspace::create(std::env::temp_dir().join(name))?;
@@ -21,16 +23,16 @@ pub fn run<'a>(job: impl Fn(Option<Link>) -> Job<'a>) -> Result<u8> {
         job(Some(Link { host, folder }))
     });
     let results = thread::scope(|scope| {
-        let runs = jobs.each_ref().map(|job| {
-            scope.spawn(move || {
-                let host = job.link.as_ref().map_or(0, |link| link.host);
-                machine::run(job, &mut Labelled::new(host))
-            })
-        });
-        runs.map(|run| {
+        let runs: Vec<_> = jobs
+            .iter()
+            .zip(sinks)
+            .map(|(job, sink)| scope.spawn(move || machine::run(job, sink)))
+            .collect();
+        let join = |run: ScopedJoinHandle<'_, Result<u8>>| {
             run.join()
                 .unwrap_or_else(|_| Err(anyhow!("the thread that ran the machine panicked")))
-        })
+        };
+        runs.into_iter().map(join).collect::<Vec<_>>()
     });
     // Sockets and notes of a link that no longer exists.
     let _ = fs::remove_dir_all(&folder);
@@ -45,13 +47,14 @@ pub fn run<'a>(job: impl Fn(Option<Link>) -> Job<'a>) -> Result<u8> {
 }
 
 /// Writes whole lines to standard output, each after the machine's number.
-struct Labelled {
+pub struct Labelled {
     host: u8,
     line: Vec<u8>,
 }
 
 impl Labelled {
-    fn new(host: u8) -> Self {
+    /// For the machine with this number.
+    pub fn new(host: u8) -> Self {
         Self {
             host,
             line: Vec::new(),

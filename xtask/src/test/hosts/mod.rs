@@ -1,0 +1,64 @@
+//! Suite `hosts`: two machines on a link. Unmodified programs and groups
+//! across it in every pairing of our library and the original; then what an
+//! application sees when the link or the other machine fails while it
+//! resolves, connects or is connected. Every outcome must come within a time
+//! limit.
+//!
+//! The first machine runs the tests and drives the second one (`remote`).
+//! Failures are tried on the original as well, in the same outage, with the
+//! same expectations unless a comment says otherwise.
+
+mod end;
+mod failures;
+mod remote;
+mod traffic;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use self::remote::Remote;
+use super::compile;
+use crate::guest::{Bench, variable};
+use crate::place::Place;
+use crate::report::{Collector, Outcome, Suite};
+use crate::vm::pair::Labelled;
+
+/// The longest both machines may run.
+const LIMIT: Duration = Duration::from_secs(900);
+
+/// Compiles what the suite runs and returns its folder.
+fn build() -> Result<PathBuf> {
+    compile(&["across.c"], "across", &["-lrdmacm", "-libverbs"])
+}
+
+/// Runs the suite on two machines, where there can be two.
+pub fn run(place: &Place, stage: &Path, suite: &mut Suite) -> Result<()> {
+    let programs = build()?;
+    let (programs, library) = (programs.to_string_lossy(), stage.to_string_lossy());
+    let arguments = ["hosts", "--library", &library, "--programs", &programs];
+    let mut results = Collector::new(suite);
+    let sinks: [crate::vm::pair::Sink<'_>; 2] = [&mut results, &mut Labelled::new(2)];
+    match place.run_pair(&arguments, LIMIT, sinks)? {
+        Some(status) => ensure!(
+            status == 0,
+            "the part on the machines ended with status {status}"
+        ),
+        None => suite.record(
+            "two machines",
+            Outcome::Skipped("this is one machine".to_owned()),
+        ),
+    }
+    Ok(())
+}
+
+/// The part on each of the machines.
+pub fn inside(bench: &Bench, suite: &mut Suite) -> Result<()> {
+    if variable("RDMACM_TEST_HOST").context("not one of two machines")? == "2" {
+        return remote::serve();
+    }
+    let remote = Remote::new();
+    traffic::run(bench, &remote, suite)?;
+    failures::run(bench, &remote, suite)
+}
