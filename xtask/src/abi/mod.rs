@@ -44,9 +44,11 @@ impl Args {
 /// programs make of them. `originals` are folders with headers of the original
 /// besides the installed ones.
 pub fn run(stage: &Path, originals: &[PathBuf], suite: &mut Suite) -> Result<()> {
+    // What is installed for the checks has libsrpt in it.
+    library::stage_srpt()?;
     headers::run(originals, suite)?;
     binary::run(&stage.join("librdmacm.so.1"), suite);
     consumer::run(stage, suite);
     witness::run(suite);
-    srpt::run(suite)
+    srpt::run(stage, suite)
 }

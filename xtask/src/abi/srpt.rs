@@ -7,7 +7,7 @@ use anyhow::Result;
 
 use super::binary;
 use crate::report::Suite;
-use crate::{library, process, symbols, workspace};
+use crate::{process, symbols, workspace};
 
 /// The name under which the dynamic loader looks for the library.
 const SONAME: &str = "libsrpt.so.1";
@@ -15,9 +15,8 @@ const SONAME: &str = "libsrpt.so.1";
 /// The file of the example.
 pub const EXAMPLE: &str = "srpt-server";
 
-/// Checks the library, its header and its example.
-pub fn run(suite: &mut Suite) -> Result<()> {
-    let stage = library::stage_srpt()?;
+/// Checks the library staged in the folder `stage`, its header and its example.
+pub fn run(stage: &Path, suite: &mut Suite) -> Result<()> {
     let library = stage.join(SONAME);
     suite.check(
         "libsrpt: every symbol is at its version node, and no other exists",
@@ -36,7 +35,7 @@ pub fn run(suite: &mut Suite) -> Result<()> {
     let programs = workspace::target("abi")?;
     suite.check(
         "the example of srpt(7) compiles and links",
-        compile_example(&stage, &programs).map(drop),
+        compile_example(stage, &programs).map(drop),
     );
     Ok(())
 }
