@@ -3,11 +3,15 @@
  * An SRP target whose only disk is memory, written against the public headers
  * of librdmacm and libsrpt: the example of srpt(7).
  *
- *   server ADDRESS PORT GUID MIB [manual]
+ *   server ADDRESS PORT GUID MIB [manual] [steps]
  *
  * serves logical unit 0 to everyone who asks for id_ext and ioc_guid GUID (16
  * hexadecimal digits). One thread does everything. Ends on SIGTERM, after all
  * channels are gone.
+ *
+ * manual: with the rights of the initiator that the kernel's manual names.
+ * steps: looks at the completion queue by itself and handles what it finds by
+ * the functions of srpt_handle_new_iu(3).
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -30,8 +34,14 @@ struct disk {
 	uint64_t blocks;
 };
 
-static struct srpt_rdma_ch *channels[CHANNELS];
-static int channel_count;
+struct connection {
+	struct srpt_rdma_ch *ch;
+	struct rdma_cm_id *id;
+};
+
+static struct connection connections[CHANNELS];
+static int connection_count;
+static int by_steps;
 
 static void fatal(const char *what)
 {
@@ -197,7 +207,7 @@ static uint32_t admit(void *context, const struct srpt_login *login)
 {
 	(void)context;
 	printf("login from %s\n", login->address);
-	return channel_count < CHANNELS ? 0 : 0x00010006;
+	return connection_count < CHANNELS ? 0 : 0x00010006;
 }
 
 /* Handles all connection events that are there. */
@@ -216,19 +226,65 @@ static void handle_events(struct rdma_event_channel *events)
 		if (error)
 			rdma_destroy_id(id);
 		else
-			channels[channel_count++] = id->context;
+			connections[connection_count++] = (struct connection){id->context, id};
+	}
+}
+
+/* Handles what a receive has received. */
+static void handle_unit(struct srpt_rdma_ch *ch, struct srpt_recv_ioctx *receive)
+{
+	struct srpt_send_ioctx *command;
+	enum srpt_direction direction;
+	struct srpt_direct_buf pieces[16];
+	uint32_t length = 0, count = 16;
+	uint64_t bytes;
+	const uint8_t *unit = srpt_recv_buf(receive, &length);
+	int is_command = length && (unit[0] == 0x01 || unit[0] == 0x02);
+
+	/* What comes before the connection is established has to wait. */
+	if (!is_command || srpt_get_ch_state(ch) != CH_LIVE || !(command = srpt_get_send_ioctx(ch))) {
+		srpt_handle_new_iu(ch, receive);
+		return;
+	}
+	if (unit[0] == 0x01) {
+		srpt_handle_tsk_mgmt(ch, receive, command);
+		return;
+	}
+	if (!srpt_get_desc_tbl(receive, &direction, pieces, &count, &bytes) && bytes && count > 1)
+		printf("command of %u pieces\n", count);
+	srpt_handle_cmd(ch, receive, command);
+}
+
+/* Handles the completions of a channel one by one. */
+static void handle_completions(const struct connection *connection)
+{
+	struct srpt_recv_ioctx *receive;
+	struct ibv_wc wc;
+
+	while (ibv_poll_cq(connection->id->qp->recv_cq, 1, &wc) == 1) {
+		if (wc.status || wc.opcode == IBV_WC_SEND || wc.opcode == IBV_WC_RDMA_WRITE) {
+			srpt_send_done(connection->ch, &wc);
+		} else if (wc.opcode == IBV_WC_RDMA_READ) {
+			srpt_rdma_read_done(connection->ch, &wc);
+		} else {
+			receive = srpt_recv_done(connection->ch, &wc);
+			if (receive)
+				handle_unit(connection->ch, receive);
+		}
 	}
 }
 
 /* Works on all channels, and frees those that have come to their end. */
 static void poll_channels(void)
 {
-	for (int i = channel_count; i--;) {
-		if (!srpt_poll_ch(channels[i]))
+	for (int i = connection_count; i--;) {
+		if (by_steps)
+			handle_completions(&connections[i]);
+		if (!srpt_poll_ch(connections[i].ch))
 			continue;
 		printf("logout\n");
-		srpt_free_ch(channels[i]);
-		channels[i] = channels[--channel_count];
+		srpt_free_ch(connections[i].ch);
+		connections[i] = connections[--connection_count];
 	}
 }
 
@@ -247,7 +303,7 @@ int main(int argc, char **argv)
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	if (argc < 5 || inet_pton(AF_INET, argv[1], &address.sin_addr) != 1) {
-		fprintf(stderr, "usage: %s ADDRESS PORT GUID MIB [manual]\n", argv[0]);
+		fprintf(stderr, "usage: %s ADDRESS PORT GUID MIB [manual] [steps]\n", argv[0]);
 		return 2;
 	}
 	address.sin_port = htons((uint16_t)atoi(argv[2]));
@@ -256,8 +312,12 @@ int main(int argc, char **argv)
 		fprintf(stderr, "%s is no GUID\n", argv[3]);
 		return 2;
 	}
-	if (argc > 5 && !strcmp(argv[5], "manual"))
-		attr.qp_policy = SRPT_QP_MANUAL;
+	for (int i = 5; i < argc; i++) {
+		if (!strcmp(argv[i], "manual"))
+			attr.qp_policy = SRPT_QP_MANUAL;
+		else if (!strcmp(argv[i], "steps"))
+			by_steps = 1;
+	}
 	disk.blocks = strtoull(argv[4], NULL, 10) * (1 << 20) / BLOCK;
 	disk.data = calloc(disk.blocks, BLOCK);
 	device = srpt_add_one(&attr);
@@ -280,15 +340,17 @@ int main(int argc, char **argv)
 	fcntl(events->fd, F_SETFL, fcntl(events->fd, F_GETFL) | O_NONBLOCK);
 	printf("listening\n");
 
-	while (!stopping || channel_count) {
+	while (!stopping || connection_count) {
 		struct pollfd fds[2 + CHANNELS] = {
 			{.fd = events->fd, .events = POLLIN},
 			{.fd = stopping ? -1 : stop, .events = POLLIN},
 		};
 
-		for (int i = 0; i < channel_count; i++)
-			fds[2 + i] = (struct pollfd){.fd = srpt_ch_fd(channels[i]), .events = POLLIN};
-		if (poll(fds, 2 + channel_count, -1) < 0 && errno != EINTR)
+		for (int i = 0; i < connection_count; i++)
+			fds[2 + i] = (struct pollfd){
+				.fd = srpt_ch_fd(connections[i].ch), .events = POLLIN,
+			};
+		if (poll(fds, 2 + connection_count, -1) < 0 && errno != EINTR)
 			fatal("poll");
 		if (fds[0].revents)
 			handle_events(events);

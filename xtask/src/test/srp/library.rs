@@ -18,6 +18,7 @@ pub const CASES: &[Case] = &[
         "libsrpt: the same with the rights of the manual page",
         serves_with_manual_rights,
     ),
+    case("libsrpt: the same step by step", serves_by_steps),
 ];
 
 fn serves(lab: &Lab) -> Result<()> {
@@ -26,6 +27,10 @@ fn serves(lab: &Lab) -> Result<()> {
 
 fn serves_with_manual_rights(lab: &Lab) -> Result<()> {
     serve(lab, &["manual"])
+}
+
+fn serves_by_steps(lab: &Lab) -> Result<()> {
+    serve(lab, &["steps"])
 }
 
 fn serve(lab: &Lab, options: &[&str]) -> Result<()> {
