@@ -48,9 +48,25 @@ impl Library {
 
 /// Builds the release library and returns the folder it is staged in.
 pub fn stage() -> Result<PathBuf> {
-    build("rdmacm")?;
+    build("rdmacm", &[])?;
     let stage = workspace::target("stage/lib")?;
-    copy_library("librdmacm", &stage)?;
+    copy_library("librdmacm", &target_directory()?, &stage)?;
+    Ok(stage)
+}
+
+/// Builds the release library with locks that thread checkers know, apart from
+/// the other, and returns the folder it is staged in.
+pub fn stage_for_checkers() -> Result<PathBuf> {
+    let target = target_directory()?.join("pthread-locks");
+    build(
+        "rdmacm",
+        &[
+            "--features=pthread-locks",
+            &format!("--target-dir={}", target.display()),
+        ],
+    )?;
+    let stage = workspace::target("stage/pthread-locks")?;
+    copy_library("librdmacm", &target, &stage)?;
     Ok(stage)
 }
 
@@ -58,16 +74,16 @@ pub fn stage() -> Result<PathBuf> {
 /// folder.
 pub fn stage_srpt() -> Result<PathBuf> {
     let stage = stage()?;
-    build("srpt")?;
-    copy_library("libsrpt", &stage)?;
+    build("srpt", &[])?;
+    copy_library("libsrpt", &target_directory()?, &stage)?;
     Ok(stage)
 }
 
 /// Copies a shared library that was built to `stage`, with the names for the
 /// loader and the linker.
-fn copy_library(name: &str, stage: &Path) -> Result<()> {
+fn copy_library(name: &str, target: &Path, stage: &Path) -> Result<()> {
     let (soname, link) = (format!("{name}.so.1"), format!("{name}.so"));
-    copy(&link, stage, &soname)?;
+    copy(&link, target, stage, &soname)?;
     let link = stage.join(link);
     if !link.exists() {
         symlink(soname, &link)?;
@@ -78,16 +94,17 @@ fn copy_library(name: &str, stage: &Path) -> Result<()> {
 /// Builds srp-target, which has our library inside, and returns the folder it
 /// is staged in.
 pub fn stage_srp_target() -> Result<PathBuf> {
-    build("srp-target")?;
+    build("srp-target", &[])?;
     let stage = workspace::target("stage/bin")?;
-    copy("srp-target", &stage, "srp-target")?;
+    copy("srp-target", &target_directory()?, &stage, "srp-target")?;
     Ok(stage)
 }
 
-fn build(package: &str) -> Result<()> {
+fn build(package: &str, options: &[&str]) -> Result<()> {
     eprintln!("building {package} in release mode");
     let built = Command::new(env_cargo())
         .args(["build", "--release", "--package", package])
+        .args(options)
         .current_dir(workspace::root())
         .status()
         .context("cannot start cargo")?;
@@ -98,8 +115,8 @@ fn build(package: &str) -> Result<()> {
 }
 
 /// Copies a file that was built to `stage`, as `name`.
-fn copy(file: &str, stage: &Path, name: &str) -> Result<()> {
-    let built = target_directory()?.join("release").join(file);
+fn copy(file: &str, target: &Path, stage: &Path, name: &str) -> Result<()> {
+    let built = target.join("release").join(file);
     let _lock = workspace::lock(&stage.join(".lock"))?;
     // Copied aside and renamed: a running machine may have the old one mapped.
     let fresh = stage.join(format!(".{name}.new"));

@@ -5,12 +5,14 @@
 //! one boot of the test machine per suite) and a part here that prepares it.
 
 mod cases;
+mod checked;
 mod clients;
 mod columns;
 mod commands;
 mod conformance;
 mod containers;
 mod faults;
+mod helgrind;
 mod hosts;
 mod interop;
 mod pairing;
@@ -75,6 +77,8 @@ enum Name {
     Hosts,
     /// Memory errors and leaks
     Valgrind,
+    /// Races and locks out of order
+    Helgrind,
     /// The kernel's SRP initiator on our target
     Srp,
     /// Failing system calls
@@ -82,7 +86,7 @@ enum Name {
 }
 
 impl Name {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 13] = [
         Self::Rust,
         Self::Generated,
         Self::Abi,
@@ -93,6 +97,7 @@ impl Name {
         Self::Containers,
         Self::Hosts,
         Self::Valgrind,
+        Self::Helgrind,
         Self::Srp,
         Self::Faults,
     ];
@@ -109,6 +114,7 @@ impl Name {
             Self::Containers => "containers",
             Self::Hosts => "hosts",
             Self::Valgrind => "valgrind",
+            Self::Helgrind => "helgrind",
             Self::Srp => "srp",
             Self::Faults => "faults",
         }
@@ -253,6 +259,14 @@ fn run(
             let programs = conformance::build(stage, suite)?;
             beside.run(name.text(), Some(&programs), &[], suite)
         }
+        Name::Helgrind => {
+            let programs = conformance::build(stage, suite)?;
+            let beside = Beside {
+                stage: &library::stage_for_checkers()?,
+                ..beside
+            };
+            beside.run(name.text(), Some(&programs), &[], suite)
+        }
         Name::Containers => beside.run(name.text(), Some(&containers::build()?), &[], suite),
         Name::Srp => beside.run(name.text(), Some(&srp::build()?), &[], suite),
         Name::Faults => beside.run(name.text(), Some(&faults::build()?), &[], suite),
@@ -307,6 +321,7 @@ pub fn inside(name: &str, bench: &Bench, suite: &mut Suite) -> Result<()> {
         "containers" => containers::inside(bench, suite),
         "hosts" => hosts::inside(bench, suite),
         "valgrind" => valgrind::inside(bench, suite),
+        "helgrind" => helgrind::inside(bench, suite),
         "srp" => srp::inside(bench, suite),
         "faults" => faults::inside(bench, suite),
         _ => bail!("no suite {name} runs beside the device"),

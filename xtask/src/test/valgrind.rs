@@ -5,18 +5,19 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
-use super::conformance;
+use super::checked::{Run, describe, elements, errors};
 use crate::guest::program::{self, Ready, Running};
 use crate::guest::{Bench, ip};
 use crate::library::Library;
-use crate::report::{Case, Outcome, Suite, Tally};
+use crate::report::Suite;
 
-const MEMCHECK: &str =
-    "valgrind --leak-check=full --show-leak-kinds=definite --xml=yes --xml-file=";
+const MEMCHECK: &str = "--leak-check=full --show-leak-kinds=definite";
+
+/// How often the cases repeat what threads race for.
+const ROUNDS: &str = "5";
 
 /// A conformance program, and which of its cases; all if empty.
 type Program = (&'static str, &'static [&'static str]);
@@ -29,6 +30,9 @@ const PROGRAMS: &[Program] = &[
     ("kapi", &[]),
     ("multicast", &[]),
     ("addrinfo", &[]),
+    ("resolve_addrinfo", &[]),
+    ("event_wait", &[]),
+    ("race", &[]),
     (
         "robust",
         &[
@@ -49,62 +53,23 @@ const PROGRAMS: &[Program] = &[
     ),
 ];
 
-/// How many times longer a case may take than by itself.
-const PATIENCE: &str = "10";
-
-/// The longest one program may take.
-const PROGRAM_LIMIT: Duration = Duration::from_secs(900);
-
 /// The part beside the device.
 pub fn inside(bench: &Bench, suite: &mut Suite) -> Result<()> {
     clients(bench, suite)?;
     if !bench.quick {
         for (program, cases) in PROGRAMS {
+            let run = Run {
+                tool: MEMCHECK,
+                program,
+                cases,
+                env: &[("RDMACM_TEST_ROUNDS", ROUNDS)],
+            };
             suite.check(
                 format!("{program}: no error, no leak"),
-                conformance_program(bench, program, cases),
+                run.check(bench, |xml| findings(xml, &bench.ours)),
             );
         }
     }
-    Ok(())
-}
-
-/// Runs a conformance program on our library: its cases pass, and nothing is
-/// found in the process of any of them.
-fn conformance_program(bench: &Bench, name: &str, cases: &[&str]) -> Result<()> {
-    let folder = std::env::temp_dir().join(format!("memcheck-{name}"));
-    fs::create_dir_all(&folder)?;
-    let memcheck = format!("{MEMCHECK}{}/%p.xml", folder.display());
-    let program = bench.programs.join(name);
-    let program = program.to_string_lossy();
-    let mut words: Vec<_> = memcheck.split(' ').collect();
-    words.push(&program);
-    words.extend(cases);
-    let env = [("RDMACM_TEST_PATIENCE", PATIENCE)];
-    let mut running = program::start_with(&words, &bench.ours, &env)?;
-    if running.wait_for(PROGRAM_LIMIT)?.is_none() {
-        bail!("hangs: {}", running.said());
-    }
-    let results = conformance::read(&running.output());
-    let failed: Vec<_> = results
-        .iter()
-        .filter(|case| matches!(case.outcome, Outcome::Failed(_)))
-        .map(Case::to_string)
-        .collect();
-    ensure!(failed.is_empty(), "{}", failed.join("; "));
-    ensure!(
-        Tally::of(&results).passed > 0,
-        "no case passed: {}",
-        running.said()
-    );
-    let mut found = Vec::new();
-    for entry in fs::read_dir(&folder)? {
-        // A case may kill its processes: what they left is judged, not whether
-        // it is complete.
-        found.extend(findings(&fs::read_to_string(entry?.path())?, &bench.ours));
-    }
-    fs::remove_dir_all(&folder)?;
-    ensure!(found.is_empty(), "{}", found.join("; "));
     Ok(())
 }
 
@@ -159,7 +124,10 @@ struct Checked {
 impl Checked {
     fn start(name: &str, command: &str, library: &Library) -> Result<Self> {
         let findings = std::env::temp_dir().join(format!("{name}.xml"));
-        let words = format!("{MEMCHECK}{} {command}", findings.display());
+        let words = format!(
+            "valgrind {MEMCHECK} --xml=yes --xml-file={} {command}",
+            findings.display()
+        );
         let words: Vec<_> = words.split(' ').collect();
         Ok(Self {
             running: program::start(&words, library)?,
@@ -183,28 +151,10 @@ impl Checked {
 
 /// The findings with a frame of `library`, one line each.
 fn findings(xml: &str, library: &Library) -> Vec<String> {
-    xml.split("<error>")
-        .skip(1)
+    errors(xml)
         .filter(|error| elements(error, "obj").any(|object| library.is(object.as_ref())))
-        .map(|error| {
-            let stack: Vec<_> = elements(error, "fn").take(8).collect();
-            let kind = elements(error, "kind").next().unwrap_or_default();
-            format!("{kind} at {}", stack.join(" < "))
-        })
+        .map(describe)
         .collect()
-}
-
-/// The texts of all elements called `name`.
-fn elements<'a>(xml: &'a str, name: &str) -> impl Iterator<Item = &'a str> {
-    let (open, close) = (format!("<{name}>"), format!("</{name}>"));
-    let mut rest = xml;
-    std::iter::from_fn(move || {
-        let start = rest.find(&open)? + open.len();
-        let text = &rest[start..];
-        let end = text.find(&close)?;
-        rest = &text[end..];
-        Some(&text[..end])
-    })
 }
 
 #[cfg(test)]

@@ -1,0 +1,91 @@
+//! Suite `helgrind`: C conformance programs with several threads on our library
+//! under helgrind, which finds accesses that no lock orders, and locks that are
+//! taken in different orders.
+//!
+//! It knows the locks of the C library only, so the library is built with
+//! those. Nothing is suppressed; an error counts if one of its accesses, or one
+//! of its lock operations, is our library's.
+
+use anyhow::Result;
+
+use super::checked::{Run, describe, elements, errors};
+use crate::guest::Bench;
+use crate::library::Library;
+use crate::report::Suite;
+
+const TOOL: &str = "--tool=helgrind --history-level=full";
+
+/// Objects that act on behalf of who called them.
+const ON_BEHALF: [&str; 4] = ["vgpreload", "libc.so", "libc-", "libpthread"];
+
+/// Programs, and which of their cases; all if empty.
+const PROGRAMS: [(&str, &[&str]); 2] = [("race", &[]), ("event_wait", &["destroy", "log"])];
+
+/// Everything is emulated twice.
+const ROUNDS: &str = "3";
+
+/// The part beside the device.
+pub fn inside(bench: &Bench, suite: &mut Suite) -> Result<()> {
+    for (program, cases) in PROGRAMS {
+        let run = Run {
+            tool: TOOL,
+            program,
+            cases,
+            env: &[("RDMACM_TEST_ROUNDS", ROUNDS)],
+        };
+        suite.check(
+            format!("{program}: no race, no lock out of order"),
+            run.check(bench, |xml| findings(xml, &bench.ours)),
+        );
+    }
+    Ok(())
+}
+
+/// The errors of `library`, one line each.
+fn findings(xml: &str, library: &Library) -> Vec<String> {
+    errors(xml)
+        .filter(|error| elements(error, "stack").any(|stack| acts(stack, library)))
+        .map(describe)
+        .collect()
+}
+
+/// Whether it was `library` that did what a stack ends with.
+fn acts(stack: &str, library: &Library) -> bool {
+    elements(stack, "obj")
+        .find(|object| {
+            let file = object.rsplit('/').next().unwrap_or_default();
+            !ON_BEHALF.iter().any(|name| file.starts_with(name))
+        })
+        .is_some_and(|object| library.is(object.as_ref()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stack(objects: &[&str]) -> String {
+        let frames: String = objects
+            .iter()
+            .map(|object| format!("<frame><obj>{object}</obj><fn>f</fn></frame>"))
+            .collect();
+        format!("<stack>{frames}</stack>")
+    }
+
+    #[test]
+    fn who_does_the_access_counts() {
+        let library = Library::Ours("/stage".into());
+        let ours = "/stage/librdmacm.so.1";
+        let found = |stacks: &[&str]| {
+            let xml = format!("<error><kind>Race</kind>{}</error>", stacks.concat());
+            findings(&xml, &library).len()
+        };
+        let here = stack(&[ours, "/usr/bin/race"]);
+        let copied = stack(&["/usr/lib/vgpreload_helgrind-amd64-linux.so", ours]);
+        let elsewhere = stack(&["/usr/lib/libibverbs.so.1", ours]);
+        let program = stack(&["/usr/bin/race"]);
+        assert_eq!(found(&[&here, &program]), 1);
+        assert_eq!(found(&[&program, &here]), 1);
+        assert_eq!(found(&[&copied]), 1);
+        assert_eq!(found(&[&elsewhere, &elsewhere]), 0);
+    }
+}
