@@ -56,7 +56,8 @@ impl Accounting {
 
     /// The kernel's object is destroyed; `total` events were handed out.
     pub fn close(&self, total: u32) {
-        locked(&self.arrivals).total = Some(total);
+        let mut arrivals = locked(&self.arrivals);
+        arrivals.total = Some(total);
         self.closed.notify_all();
     }
 

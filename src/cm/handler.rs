@@ -86,9 +86,7 @@ impl HandlerLock {
         held.depth = held.depth.saturating_sub(1);
         if held.depth == 0 {
             state.owner = None;
-            let waiting = state.waiting > 0;
-            drop(state);
-            if waiting {
+            if state.waiting > 0 {
                 self.released.notify_one();
             }
         }

@@ -139,7 +139,8 @@ impl Membership {
     }
 
     fn settle(&self, progress: Progress) {
-        *locked(&self.progress) = progress;
+        let mut guard = locked(&self.progress);
+        *guard = progress;
         self.settled.notify_all();
     }
 
