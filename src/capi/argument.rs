@@ -36,14 +36,14 @@ pub(super) fn memory() -> Result<()> {
     Ok(())
 }
 
-/// Notes a call and finds the living identifier that it is to work on.
+/// Notes a call that may allocate and finds the living identifier that it is to
+/// work on.
 pub(super) fn identifier(call: &str, id: *const rdma_cm_id) -> Result<Arc<Id>> {
     memory()?;
     existing(call, id)
 }
 
-/// As [`identifier`] for a call that releases something or only looks, and
-/// does not allocate.
+/// As [`identifier`] for a call that allocates nothing.
 pub(super) fn existing(call: &str, id: *const rdma_cm_id) -> Result<Arc<Id>> {
     let found = Id::from_pointer(id);
     match &found {

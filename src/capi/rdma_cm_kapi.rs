@@ -12,7 +12,7 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 
-use super::argument::{identifier, place};
+use super::argument::{existing, identifier, place};
 use super::convert::{ignore, respond};
 use crate::abi::{
     RDMA_IB_SERVICE_ID, RDMA_IB_SERVICE_NAME, rdma_cm_event, rdma_cm_id, rdma_conn_param,
@@ -41,7 +41,7 @@ use crate::verbs::bindings::{ibv_ece, ibv_gid};
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_restrict_node_type(id: *mut rdma_cm_id, node_type: u8) -> c_int {
     let call = "rdma_restrict_node_type";
-    let result = identifier(call, id).and_then(|id| option::restrict_node_type(&id, node_type));
+    let result = existing(call, id).and_then(|id| option::restrict_node_type(&id, node_type));
     respond(call, result)
 }
 
@@ -108,7 +108,7 @@ fn service(ibs: &rdma_ib_service) -> Result<Service<'_>> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_set_service_type(id: *mut rdma_cm_id, tos: c_int) -> c_int {
     let call = "rdma_set_service_type";
-    let result = identifier(call, id).and_then(|id| option::set_service_type(&id, tos));
+    let result = existing(call, id).and_then(|id| option::set_service_type(&id, tos));
     respond(call, result)
 }
 
@@ -124,7 +124,7 @@ pub unsafe extern "C" fn rdma_set_service_type(id: *mut rdma_cm_id, tos: c_int) 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_set_reuseaddr(id: *mut rdma_cm_id, reuse: c_int) -> c_int {
     let call = "rdma_set_reuseaddr";
-    let result = identifier(call, id).and_then(|id| option::set_reuseaddr(&id, reuse));
+    let result = existing(call, id).and_then(|id| option::set_reuseaddr(&id, reuse));
     respond(call, result)
 }
 
@@ -140,7 +140,7 @@ pub unsafe extern "C" fn rdma_set_reuseaddr(id: *mut rdma_cm_id, reuse: c_int) -
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_set_afonly(id: *mut rdma_cm_id, afonly: c_int) -> c_int {
     let call = "rdma_set_afonly";
-    let result = identifier(call, id).and_then(|id| option::set_afonly(&id, afonly));
+    let result = existing(call, id).and_then(|id| option::set_afonly(&id, afonly));
     respond(call, result)
 }
 
@@ -159,7 +159,7 @@ pub unsafe extern "C" fn rdma_set_afonly(id: *mut rdma_cm_id, afonly: c_int) -> 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_set_ack_timeout(id: *mut rdma_cm_id, timeout: u8) -> c_int {
     let call = "rdma_set_ack_timeout";
-    let result = identifier(call, id).and_then(|id| option::set_ack_timeout(&id, timeout));
+    let result = existing(call, id).and_then(|id| option::set_ack_timeout(&id, timeout));
     respond(call, result)
 }
 
@@ -180,7 +180,7 @@ pub unsafe extern "C" fn rdma_set_ack_timeout(id: *mut rdma_cm_id, timeout: u8) 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_set_min_rnr_timer(id: *mut rdma_cm_id, min_rnr_timer: u8) -> c_int {
     let call = "rdma_set_min_rnr_timer";
-    let result = identifier(call, id).and_then(|id| option::set_min_rnr_timer(&id, min_rnr_timer));
+    let result = existing(call, id).and_then(|id| option::set_min_rnr_timer(&id, min_rnr_timer));
     respond(call, result)
 }
 
@@ -261,7 +261,7 @@ pub unsafe extern "C" fn rdma_read_gids(
 ) {
     let call = "rdma_read_gids";
     let none = ibv_gid { raw: [0; 16] };
-    let (local, remote) = identifier(call, cm_id)
+    let (local, remote) = existing(call, cm_id)
         .and_then(|id| address::gids(&id))
         .inspect_err(|error| ignore(call, error))
         .unwrap_or((none, none));
@@ -337,7 +337,7 @@ pub unsafe extern "C" fn rdma_accept_ece(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_lock_handler(id: *mut rdma_cm_id) {
     let call = "rdma_lock_handler";
-    match identifier(call, id) {
+    match existing(call, id) {
         Ok(id) => handler::lock(&id),
         Err(error) => ignore(call, &error),
     }
@@ -351,7 +351,7 @@ pub unsafe extern "C" fn rdma_lock_handler(id: *mut rdma_cm_id) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_unlock_handler(id: *mut rdma_cm_id) {
     let call = "rdma_unlock_handler";
-    if let Err(error) = identifier(call, id).and_then(|id| handler::unlock(&id)) {
+    if let Err(error) = existing(call, id).and_then(|id| handler::unlock(&id)) {
         ignore(call, &error);
     }
 }

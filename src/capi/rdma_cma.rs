@@ -392,7 +392,7 @@ pub unsafe extern "C" fn rdma_connect(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
     let call = "rdma_establish";
-    let result = identifier(call, id).and_then(|id| connect::establish(&id));
+    let result = existing(call, id).and_then(|id| connect::establish(&id));
     respond(call, result)
 }
 
@@ -561,7 +561,7 @@ unsafe fn reject(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_notify(id: *mut rdma_cm_id, event: ibv_event_type) -> c_int {
     let call = "rdma_notify";
-    let result = identifier(call, id).and_then(|id| connect::notify(&id, event));
+    let result = existing(call, id).and_then(|id| connect::notify(&id, event));
     respond(call, result)
 }
 
@@ -813,8 +813,7 @@ pub unsafe extern "C" fn rdma_set_option(
     optlen: usize,
 ) -> c_int {
     let call = "rdma_set_option";
-    let result =
-        identifier(call, id).and_then(|id| option::set(&id, level, optname, optval, optlen));
+    let result = existing(call, id).and_then(|id| option::set(&id, level, optname, optval, optlen));
     respond(call, result)
 }
 
@@ -920,7 +919,7 @@ pub unsafe extern "C" fn rdma_init_qp_attr(
     qp_attr_mask: *mut c_int,
 ) -> c_int {
     let call = "rdma_init_qp_attr";
-    let result = identifier(call, id).and_then(|id| {
+    let result = existing(call, id).and_then(|id| {
         let qp_attr = place(qp_attr, "store the attributes: null")?;
         let qp_attr_mask = place(qp_attr_mask, "store the mask: null")?;
         // SAFETY: the caller vouches for the structure.
@@ -948,7 +947,7 @@ pub unsafe extern "C" fn rdma_init_qp_attr(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_set_local_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
     let call = "rdma_set_local_ece";
-    let result = identifier(call, id).and_then(|id| {
+    let result = existing(call, id).and_then(|id| {
         let ece = place(ece, "read the ECE options: null")?;
         // SAFETY: the caller vouches for the structure.
         ece_options::set_local(&id, unsafe { ece.read() })
@@ -967,7 +966,7 @@ pub unsafe extern "C" fn rdma_set_local_ece(id: *mut rdma_cm_id, ece: *mut ibv_e
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_get_remote_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
     let call = "rdma_get_remote_ece";
-    let result = identifier(call, id).and_then(|id| {
+    let result = existing(call, id).and_then(|id| {
         let ece = place(ece, "store the ECE options: null")?;
         let remote = ece_options::remote(&id)?;
         // SAFETY: the caller vouches for the place.
