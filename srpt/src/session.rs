@@ -253,3 +253,65 @@ impl Peers for Arc<Membership> {
         self.member.tickets.load(Ordering::Acquire) > 0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEXUS: Nexus = (PortId([1; 16]), PortId([2; 16]));
+    const OTHER: Nexus = (PortId([3; 16]), PortId([2; 16]));
+
+    fn is_told_to_close(membership: &Membership) -> bool {
+        matches!(membership.member().messages()[..], [Message::Close])
+    }
+
+    #[test]
+    fn a_login_for_one_channel_ends_the_others_of_its_session_only() {
+        let sessions = Arc::new(Sessions::default());
+        let enter = |nexus, multi| sessions.enter(nexus, multi).unwrap();
+        let (first, none) = enter(NEXUS, false);
+        let (second, kept) = enter(NEXUS, true);
+        let (stranger, alone) = enter(OTHER, false);
+        assert_eq!(none, OtherChannels::None);
+        assert_eq!(kept, OtherChannels::Maintained);
+        assert_eq!(alone, OtherChannels::None);
+        assert_eq!(first.member().session, second.member().session);
+        assert_ne!(first.member().session, stranger.member().session);
+        assert!(!is_told_to_close(&first));
+
+        let (third, ended) = enter(NEXUS, false);
+        assert_eq!(ended, OtherChannels::Terminated);
+        assert_ne!(third.member().session, first.member().session);
+        assert!(is_told_to_close(&first) && is_told_to_close(&second));
+        assert!(!is_told_to_close(&stranger) && !is_told_to_close(&third));
+        assert_eq!(sessions.channels(), 2);
+    }
+
+    #[test]
+    fn a_channel_that_is_gone_is_forgotten() {
+        let sessions = Arc::new(Sessions::default());
+        let (first, _) = sessions.enter(NEXUS, false).unwrap();
+        drop(first);
+        assert_eq!(sessions.channels(), 0);
+        let (_second, others) = sessions.enter(NEXUS, false).unwrap();
+        assert_eq!(others, OtherChannels::None);
+        assert_eq!(sessions.close_initiator(NEXUS.0), 1);
+        assert_eq!(sessions.close_initiator(OTHER.0), 0);
+    }
+
+    #[test]
+    fn a_reset_lasts_until_every_other_channel_is_done_or_gone() {
+        let sessions = Arc::new(Sessions::default());
+        let enter = |multi| Arc::new(sessions.enter(NEXUS, multi).unwrap().0);
+        let (mut first, second, third) = (enter(false), enter(true), enter(true));
+        first.reset(Lun::default());
+        assert!(first.resetting());
+        assert!(first.member().messages().is_empty());
+        let taken = second.member().messages();
+        assert!(matches!(taken[..], [Message::Reset(..)]));
+        drop(taken);
+        assert!(first.resetting());
+        drop(third);
+        assert!(!first.resetting());
+    }
+}
