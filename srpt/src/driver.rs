@@ -7,16 +7,13 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rdmacm::abi::{
-    RDMA_CM_EVENT_ADDR_CHANGE, RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_DEVICE_REMOVAL,
-    RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_REJECTED,
-    RDMA_CM_EVENT_TIMEWAIT_EXIT, RDMA_CM_EVENT_UNREACHABLE,
-};
+use rdmacm::abi::RDMA_CM_EVENT_ESTABLISHED;
 use rdmacm::cm::owned::{Connection, Event, EventChannel};
 
 use crate::channel::rings::{Rings, Sizes};
 use crate::channel::state::ChannelState;
 use crate::channel::{Agreement, Channel};
+use crate::cm_event;
 use crate::connection::{self, Connection as _};
 use crate::endpoint::Endpoint;
 use crate::executor::{LoginInfo, Target};
@@ -262,33 +259,10 @@ impl Driver {
     }
 
     fn handle_event(&mut self, event: &Event, info: &LoginInfo, target: &dyn Target) {
-        match event.kind() {
-            RDMA_CM_EVENT_ESTABLISHED => {
-                self.channel.established();
-                if !self.established {
-                    self.established = true;
-                    target.logged_in(info);
-                }
-            }
-            RDMA_CM_EVENT_DISCONNECTED => {
-                if !self.channel.disconnect() {
-                    self.channel.close();
-                }
-            }
-            RDMA_CM_EVENT_REJECTED
-            | RDMA_CM_EVENT_UNREACHABLE
-            | RDMA_CM_EVENT_CONNECT_ERROR
-            | RDMA_CM_EVENT_TIMEWAIT_EXIT => {
-                self.channel.close();
-            }
-            RDMA_CM_EVENT_DEVICE_REMOVAL => {
-                // Nothing comes back from a device that is gone, and the
-                // kernel waits for the identifier to be destroyed.
-                self.channel.close();
-                self.channel.give_up_draining();
-            }
-            RDMA_CM_EVENT_ADDR_CHANGE => {}
-            _ => log::info!("channel {}: {}", info.channel, event.name()),
+        cm_event::handle(&mut self.channel, event.kind());
+        if event.kind() == RDMA_CM_EVENT_ESTABLISHED && !self.established {
+            self.established = true;
+            target.logged_in(info);
         }
     }
 }

@@ -14,6 +14,7 @@
 //! | [`channel`] | commands, data and responses of a channel |
 //! | [`endpoint`] | a channel's queue pair |
 //! | [`queue_pair`] | the states of queue pairs |
+//! | [`cm_event`] | what connection events mean for a channel |
 //! | [`connection`] | what is needed of the connection manager |
 //! | [`memory`] | memory for the data of commands |
 //! | [`capi`] | the C interface |
@@ -25,6 +26,7 @@
 pub mod backing;
 pub mod capi;
 pub mod channel;
+pub mod cm_event;
 pub mod connection;
 pub mod driver;
 pub mod endpoint;

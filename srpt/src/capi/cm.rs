@@ -5,20 +5,18 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use rdmacm::Error;
 use rdmacm::abi::{
-    RDMA_CM_EVENT_ADDR_CHANGE, RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_CONNECT_REQUEST,
-    RDMA_CM_EVENT_DEVICE_REMOVAL, RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_ESTABLISHED,
-    RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_TIMEWAIT_EXIT, RDMA_CM_EVENT_UNREACHABLE, rdma_cm_event,
-    rdma_cm_id,
+    RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_ESTABLISHED, rdma_cm_event, rdma_cm_id,
 };
 use rdmacm::kernel::addr::SockAddr;
-use rdmacm::{Error, Result};
 
 use super::channel::{adopt_contexts, channel, srpt_rdma_ch};
 use super::device::{device, srpt_device};
 use super::foreign::ForeignId;
 use super::respond;
 use super::types::srpt_login;
+use crate::cm_event;
 use crate::connection::Connection;
 use crate::login;
 use crate::wire::RejectReason;
@@ -72,30 +70,7 @@ pub unsafe extern "C" fn srpt_cm_handler(
     let Ok(ch) = (unsafe { channel(ch) }) else {
         return 0;
     };
-    let result = match event.event {
-        RDMA_CM_EVENT_ESTABLISHED => ch.with(|channel, _| {
-            channel.established();
-            channel.settle();
-        }),
-        RDMA_CM_EVENT_DISCONNECTED => ch.with(|channel, _| {
-            if !channel.disconnect() {
-                channel.close();
-            }
-        }),
-        RDMA_CM_EVENT_REJECTED
-        | RDMA_CM_EVENT_UNREACHABLE
-        | RDMA_CM_EVENT_CONNECT_ERROR
-        | RDMA_CM_EVENT_DEVICE_REMOVAL
-        | RDMA_CM_EVENT_TIMEWAIT_EXIT => ch.with(|channel, _| {
-            channel.close();
-        }),
-        RDMA_CM_EVENT_ADDR_CHANGE => Ok(()),
-        other => {
-            log::info!("event {other} of a channel");
-            Ok(())
-        }
-    };
-    respond(result)
+    respond(ch.with(|channel, _| cm_event::handle(channel, event.event)))
 }
 
 /// Handles a login: judges it, enters the session, of which other channels are
@@ -261,11 +236,7 @@ fn peer(connection: ForeignId) -> SocketAddr {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn srpt_cm_rtu_recv(ch: *mut srpt_rdma_ch) {
     // SAFETY: the caller vouches for the pointer.
-    let result: Result<()> = unsafe { channel(ch) }.and_then(|ch| {
-        ch.with(|channel, _| {
-            channel.established();
-            channel.settle();
-        })
-    });
+    let result = unsafe { channel(ch) }
+        .and_then(|ch| ch.with(|channel, _| cm_event::handle(channel, RDMA_CM_EVENT_ESTABLISHED)));
     respond(result);
 }

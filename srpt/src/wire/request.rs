@@ -102,19 +102,10 @@ pub const MAX_TARGET_REQUEST: usize = 16;
 /// Builds SRP_CRED_REQ, which gives the initiator `credits`, in `bytes` and
 /// returns its length.
 pub fn credit_request(bytes: &mut [u8], tag: Tag, credits: u32) -> usize {
-    target_request(bytes, 0x81, tag, credits)
-}
-
-/// Builds SRP_T_LOGOUT in `bytes` and returns its length. The reason is "no
-/// reason specified", 0.
-pub fn logout(bytes: &mut [u8], tag: Tag) -> usize {
-    target_request(bytes, 0x80, tag, 0)
-}
-
-fn target_request(bytes: &mut [u8], opcode: u8, tag: Tag, number: u32) -> usize {
+    const OPCODE: u8 = 0x81;
     bytes.fill(0);
-    put(bytes, 0, &[opcode]);
-    put(bytes, 4, &number.to_be_bytes());
+    put(bytes, 0, &[OPCODE]);
+    put(bytes, 4, &credits.to_be_bytes());
     put(bytes, 8, &tag.0);
     MAX_TARGET_REQUEST
 }
@@ -170,12 +161,10 @@ mod tests {
     }
 
     #[test]
-    fn target_requests_have_their_documented_bytes() {
+    fn a_credit_request_has_its_documented_bytes() {
         let mut bytes = [0xAA; 16];
         assert_eq!(credit_request(&mut bytes, Tag([7; 8]), 5), 16);
         assert_eq!(bytes, [0x81, 0, 0, 0, 0, 0, 0, 5, 7, 7, 7, 7, 7, 7, 7, 7]);
-        assert_eq!(logout(&mut bytes, Tag([7; 8])), 16);
-        assert_eq!(bytes[..8], [0x80, 0, 0, 0, 0, 0, 0, 0]);
     }
 
     proptest! {

@@ -1,8 +1,14 @@
 //! The end of a channel.
 
+use rdmacm::abi::{
+    RDMA_CM_EVENT_DEVICE_REMOVAL, RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_ESTABLISHED,
+    RDMA_CM_EVENT_UNREACHABLE,
+};
+
 use super::super::link::{Completion, Work};
 use super::super::state::ChannelState;
 use super::world::{World, read, write};
+use crate::cm_event;
 
 #[test]
 fn a_logout_disconnects_and_drains() {
@@ -72,5 +78,37 @@ fn a_channel_whose_requests_never_come_back_can_be_given_up() {
     world.channel.close();
     world.shared.borrow_mut().sends.clear();
     world.channel.give_up_draining();
+    assert_eq!(world.channel.state(), ChannelState::Disconnected);
+}
+
+#[test]
+fn connection_events_move_a_channel_on() {
+    let mut world = World::connecting(64, 1 << 20);
+    cm_event::handle(&mut world.channel, RDMA_CM_EVENT_ESTABLISHED);
+    assert_eq!(world.channel.state(), ChannelState::Live);
+    // The second may come for a disconnect of this side's own.
+    for _ in 0..2 {
+        cm_event::handle(&mut world.channel, RDMA_CM_EVENT_DISCONNECTED);
+        assert_eq!(world.channel.state(), ChannelState::Draining);
+    }
+    assert_eq!(world.shared.borrow().disconnects, 1);
+
+    let mut world = World::connecting(64, 1 << 20);
+    cm_event::handle(&mut world.channel, RDMA_CM_EVENT_UNREACHABLE);
+    assert_eq!(world.channel.state(), ChannelState::Draining);
+    assert_eq!(world.shared.borrow().disconnects, 0);
+    cm_event::handle(&mut world.channel, RDMA_CM_EVENT_ESTABLISHED);
+    assert_eq!(world.channel.state(), ChannelState::Draining);
+
+    let mut world = World::new();
+    world.shared.borrow_mut().slow = true;
+    world.send(&read(1, 512, 0, 512));
+    cm_event::handle(&mut world.channel, RDMA_CM_EVENT_DEVICE_REMOVAL);
+    assert_eq!(
+        world.channel.state(),
+        ChannelState::Draining,
+        "the executor has a command"
+    );
+    world.finish_commands();
     assert_eq!(world.channel.state(), ChannelState::Disconnected);
 }
