@@ -198,7 +198,7 @@ static void *connect_main(void *argument)
 	return NULL;
 }
 
-TEST(threads, "children end while other threads connect", .timeout = 120)
+TEST(threads, "children end while other threads connect [race]", .timeout = 120)
 {
 	enum { THREADS = 2, CHILDREN = 20 };
 	pthread_t threads[THREADS];
