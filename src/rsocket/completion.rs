@@ -1,5 +1,6 @@
-//! A completion queue with the channel on which it notifies. What a completion
-//! means is decided by the socket that polls.
+//! A completion queue with the channel on which it notifies, and the queue
+//! pairs that use it. What a completion means is decided by the socket that
+//! polls.
 
 use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
@@ -8,10 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::cm::device::Device;
+use crate::cm::id::Id;
+use crate::cm::qp;
 use crate::error::{Error, Result};
 use crate::verbs::bindings::{
     ibv_ack_cq_events, ibv_comp_channel, ibv_cq, ibv_create_comp_channel, ibv_create_cq,
-    ibv_destroy_comp_channel, ibv_destroy_cq, ibv_get_cq_event, ibv_wc,
+    ibv_destroy_comp_channel, ibv_destroy_cq, ibv_get_cq_event, ibv_qp_init_attr, ibv_qp_type,
+    ibv_wc,
 };
 use crate::verbs::{dispatch, failure};
 
@@ -119,6 +123,52 @@ impl Completions {
             self.events.fetch_add(1, Ordering::Relaxed);
         }
         status == 0
+    }
+}
+
+/// What a queue pair is to hold.
+#[derive(Clone, Copy, Debug)]
+pub struct QueuePair {
+    /// `enum ibv_qp_type`.
+    pub qp_type: ibv_qp_type,
+    /// Sends at once.
+    pub sends: u16,
+    /// Parts of a send.
+    pub send_parts: u32,
+    /// Receives at once.
+    pub receives: u16,
+    /// Bytes that are sent inline.
+    pub inline: usize,
+}
+
+impl QueuePair {
+    /// Creates it for `id`, completing in `completions`; returns how many bytes
+    /// can be sent inline, none if the device refuses the number.
+    ///
+    /// # Errors
+    /// What libibverbs says.
+    pub fn create(&self, id: &Arc<Id>, completions: &Completions) -> Result<usize> {
+        self.create_with(id, completions, self.inline)
+            .or_else(|error| {
+                log::info!("{id}: {} bytes inline: {error}", self.inline);
+                self.create_with(id, completions, 0)
+            })
+    }
+
+    fn create_with(&self, id: &Arc<Id>, completions: &Completions, inline: usize) -> Result<usize> {
+        // SAFETY: plain numbers and pointers, for which zero is valid.
+        let mut attr: ibv_qp_init_attr = unsafe { MaybeUninit::zeroed().assume_init() };
+        attr.send_cq = completions.queue();
+        attr.recv_cq = completions.queue();
+        attr.qp_type = self.qp_type;
+        attr.cap.max_send_wr = self.sends.into();
+        attr.cap.max_recv_wr = self.receives.into();
+        attr.cap.max_send_sge = self.send_parts;
+        attr.cap.max_recv_sge = 1;
+        attr.cap.max_inline_data = u32::try_from(inline).unwrap_or(0);
+        // SAFETY: the attributes name our living completion queue.
+        unsafe { qp::create(id, ptr::null_mut(), &mut attr) }?;
+        Ok(attr.cap.max_inline_data as usize)
     }
 }
 

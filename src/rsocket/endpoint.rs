@@ -13,11 +13,11 @@ use crate::cm::qp;
 use crate::error::{Error, Result};
 use crate::verbs::bindings::{
     IBV_QPT_RC, IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM,
-    ibv_qp_init_attr, ibv_recv_wr, ibv_send_wr, ibv_sge,
+    ibv_recv_wr, ibv_send_wr, ibv_sge,
 };
 use crate::verbs::{dispatch, failure};
 
-use super::completion::Completions;
+use super::completion::{Completions, QueuePair};
 use super::flow::CONTROL_SLOTS;
 use super::memory::{Access, Region};
 use super::settings::{MAX_QUEUE, Settings};
@@ -105,40 +105,20 @@ impl Endpoint {
         // SAFETY: the device, which the identifier keeps, keeps its domain.
         endpoint.receive =
             Some(unsafe { Region::new(pd, endpoint.receive_length + lists, Access::RemoteWrite) }?);
-        endpoint.create_qp(receives)?;
+        let pair = QueuePair {
+            qp_type: IBV_QPT_RC,
+            sends: send_queue,
+            send_parts: 2,
+            receives,
+            inline: endpoint.inline,
+        };
+        endpoint.inline = pair.create(id, &endpoint.completions)?;
         if endpoint.inline < MAPPING_LEN {
             // Control messages need it, and they cannot fail.
             endpoint.prepare_buffer()?;
         }
         endpoint.post_receives(usize::from(receives))?;
         Ok(endpoint)
-    }
-
-    fn create_qp(&mut self, receives: u16) -> Result<()> {
-        // Devices differ in what they can send inline; none at all always
-        // works.
-        for inline in [self.inline, 0] {
-            // SAFETY: plain numbers and pointers, for which zero is valid.
-            let mut attr: ibv_qp_init_attr = unsafe { MaybeUninit::zeroed().assume_init() };
-            attr.send_cq = self.completions.queue();
-            attr.recv_cq = self.completions.queue();
-            attr.qp_type = IBV_QPT_RC;
-            attr.cap.max_send_wr = self.send_queue.into();
-            attr.cap.max_recv_wr = receives.into();
-            attr.cap.max_send_sge = 2;
-            attr.cap.max_recv_sge = 1;
-            attr.cap.max_inline_data = u32::try_from(inline).unwrap_or(0);
-            // SAFETY: the attributes name our living completion queue.
-            match unsafe { qp::create(&self.id, ptr::null_mut(), &mut attr) } {
-                Ok(()) => {
-                    self.inline = attr.cap.max_inline_data as usize;
-                    return Ok(());
-                }
-                Err(error) if inline == 0 => return Err(error),
-                Err(error) => log::info!("{}: {inline} bytes inline: {error}", self.id),
-            }
-        }
-        Ok(())
     }
 
     /// Makes the memory of what is not sent inline, unless it is there.

@@ -12,12 +12,12 @@ use crate::cm::{address, qp};
 use crate::error::{Error, Result};
 use crate::kernel::addr::SockAddr;
 use crate::verbs::bindings::{
-    IBV_QPT_UD, IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_WC_SUCCESS, IBV_WR_SEND, ibv_qp_init_attr,
-    ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_wc,
+    IBV_QPT_UD, IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_WC_SUCCESS, IBV_WR_SEND, ibv_recv_wr,
+    ibv_send_wr, ibv_sge, ibv_wc,
 };
 use crate::verbs::{dispatch, failure};
 
-use super::super::completion::{BATCH, Completions};
+use super::super::completion::{BATCH, Completions, QueuePair};
 use super::super::events::{Channel, OwnedId};
 use super::super::memory::{Access, Region};
 use super::super::settings::Settings;
@@ -93,7 +93,11 @@ impl Endpoint {
         }
         let mtu = path::port_mtu(&device, id.port_num())?;
         let stride = (GRH_LEN + mtu.max(SLOT)).next_multiple_of(64);
-        let (sends, receives) = (settings.send_queue, settings.receive_queue);
+        let most = u16::try_from(device.max_qp_wr()).unwrap_or(u16::MAX).max(1);
+        let (sends, receives) = (
+            settings.send_queue.min(most),
+            settings.receive_queue.min(most),
+        );
         let entries = u32::from(sends).saturating_add(u32::from(receives));
         let completions = Completions::new(Arc::clone(&device), entries)?;
         let pd = device.pd()?;
@@ -115,39 +119,19 @@ impl Endpoint {
             busy: (0..sends).map(|_| None).collect(),
             armed: false,
         };
-        endpoint.create_qp(sends, receives)?;
+        let pair = QueuePair {
+            qp_type: IBV_QPT_UD,
+            sends,
+            send_parts: 1,
+            receives,
+            inline: endpoint.inline,
+        };
+        endpoint.inline = pair.create(&endpoint.id, &endpoint.completions)?;
         for slot in 0..receives {
             endpoint.release(slot)?;
         }
         log::debug!("{}: datagrams of {source}", endpoint.id.as_ref());
         Ok(endpoint)
-    }
-
-    fn create_qp(&mut self, sends: u16, receives: u16) -> Result<()> {
-        // Devices differ in what they can send inline; none at all always
-        // works.
-        for inline in [self.inline, 0] {
-            // SAFETY: plain numbers and pointers, for which zero is valid.
-            let mut attr: ibv_qp_init_attr = unsafe { MaybeUninit::zeroed().assume_init() };
-            attr.send_cq = self.completions.queue();
-            attr.recv_cq = self.completions.queue();
-            attr.qp_type = IBV_QPT_UD;
-            attr.cap.max_send_wr = sends.into();
-            attr.cap.max_recv_wr = receives.into();
-            attr.cap.max_send_sge = 1;
-            attr.cap.max_recv_sge = 1;
-            attr.cap.max_inline_data = u32::try_from(inline).unwrap_or(0);
-            // SAFETY: the attributes name our living completion queue.
-            match unsafe { qp::create(&self.id, ptr::null_mut(), &mut attr) } {
-                Ok(()) => {
-                    self.inline = attr.cap.max_inline_data as usize;
-                    return Ok(());
-                }
-                Err(error) if inline == 0 => return Err(error),
-                Err(error) => log::info!("{}: {inline} bytes inline: {error}", self.id.as_ref()),
-            }
-        }
-        Ok(())
     }
 
     /// The local address.

@@ -10,6 +10,7 @@
 //! | [`path`] | address handles from resolved routes |
 //! | [`core`] | peers, queue pairs and arrivals under the socket's lock |
 //! | [`option`] | options |
+//! | `background` | what the service thread does for a socket |
 //!
 //! A datagram for a peer whose queue pair is not known goes by UDP. The peer
 //! answers with the number of its queue pair; the service thread then finds
@@ -17,6 +18,7 @@
 //! again: as with UDP, datagrams may be lost, and overtake one another when
 //! the way changes.
 
+mod background;
 pub mod core;
 pub mod endpoint;
 pub mod header;
@@ -32,16 +34,15 @@ use std::time::{Duration, Instant};
 
 use once_cell::sync::OnceCell;
 
-use crate::abi::RDMA_CM_EVENT_DEVICE_REMOVAL;
 use crate::error::{Error, Result};
 use crate::lock::locked;
 
 use self::core::{Core, Local, Received, Way};
 use self::endpoint::{Endpoint, SLOT};
-use self::header::{Purpose, Side, plain};
+use self::header::{Purpose, plain};
 use self::option::Options;
 use self::udp::Udp;
-use super::events::{Channel, Report};
+use super::events::Channel;
 use super::service;
 use super::settings::Defaults;
 use super::socket::Socket;
@@ -49,10 +50,6 @@ use super::stream::Timeout;
 use super::vectors::Cursor;
 use super::wait::{Notifier, Waiters, wait_for};
 
-/// Bytes of the largest packet taken from the side channel.
-const LARGEST_PACKET: usize = 4096;
-/// Packets taken from the side channel before other sockets have their turn.
-const PACKETS: usize = 64;
 /// How long a blocking close waits for what was sent to leave.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -468,72 +465,6 @@ impl Datagram {
             service::forget(channel.descriptor(), self);
         }
     }
-
-    /// Takes packets from the side channel.
-    fn take_packets(self: &Arc<Self>) {
-        let mut buffer = [0; LARGEST_PACKET];
-        for _ in 0..PACKETS {
-            match self.udp.receive(&mut buffer) {
-                Ok(Some((packet, source))) => {
-                    if let Some(side) = header::read_side(packet, source) {
-                        let data = packet.get(side.length..).unwrap_or_default();
-                        self.take_packet(source, &side, data);
-                    }
-                }
-                Ok(None) => {}
-                Err(error) if error.errno() == libc::EAGAIN => return,
-                Err(error) if error.errno() == libc::EINTR => {}
-                Err(error) => self.set_error(&error),
-            }
-        }
-    }
-
-    fn take_packet(self: &Arc<Self>, source: SocketAddr, side: &Side, data: &[u8]) {
-        let outcome = self.with_core(|core| {
-            if side.purpose == Purpose::Data {
-                let settings = self.options().settle();
-                core.deliver(source, data, &settings);
-            }
-            let stranger = !core.knows(source);
-            self.introduce(core, source)?;
-            // It goes first, as it takes longer to find the way.
-            if (stranger || side.purpose == Purpose::Data)
-                && let Some(local) = core.local(source)
-            {
-                let answer = header::side(Purpose::Control, local.source, local.qpn);
-                self.udp.send(answer.as_bytes(), source, true)?;
-            }
-            let channel = self.channel()?;
-            // SAFETY: the socket drops the channel after its core.
-            unsafe { core.heard(channel, source, side.qpn) }
-        });
-        if let Err(error) = outcome {
-            log::info!("{source} is left to the side channel: {error}");
-        }
-        if side.purpose == Purpose::Data {
-            self.waiters.notify();
-        }
-    }
-
-    /// Goes on with the search for ways to peers.
-    fn take_events(&self) {
-        let Some(channel) = self.channel.get() else {
-            return;
-        };
-        loop {
-            match Report::next(channel) {
-                Ok(report) => {
-                    if report.kind == RDMA_CM_EVENT_DEVICE_REMOVAL {
-                        self.set_error(&Error::new(libc::ENODEV, "use a removed device"));
-                    }
-                    let over = locked(&self.core).resolve(&report);
-                    drop(over);
-                }
-                Err(error) if error.errno() == libc::EINTR => {}
-                Err(_) => return,
-            }
-        }
-    }
 }
 
 impl Notifier for Datagram {
@@ -547,14 +478,6 @@ impl Notifier for Datagram {
 
     fn take_notification(&self) {
         locked(&self.core).take_notifications();
-    }
-}
-
-impl service::Watched for Datagram {
-    fn handle(self: Arc<Self>) -> bool {
-        self.take_packets();
-        self.take_events();
-        true
     }
 }
 

@@ -1,0 +1,96 @@
+//! What the service thread does for a datagram socket: it takes packets from
+//! the side channel, answers them, and goes on with the search for ways to
+//! peers, whatever the program does meanwhile.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use crate::abi::RDMA_CM_EVENT_DEVICE_REMOVAL;
+use crate::error::Error;
+use crate::lock::locked;
+
+use super::super::events::Report;
+use super::super::service::Watched;
+use super::Datagram;
+use super::header::{self, Purpose, Side};
+
+/// Bytes of the largest packet taken from the side channel.
+const LARGEST_PACKET: usize = 4096;
+/// Packets taken from the side channel before other sockets have their turn.
+const PACKETS: usize = 64;
+
+impl Datagram {
+    /// Takes packets from the side channel.
+    fn take_packets(self: &Arc<Self>) {
+        let mut buffer = [0; LARGEST_PACKET];
+        for _ in 0..PACKETS {
+            match self.udp.receive(&mut buffer) {
+                Ok(Some((packet, source))) => {
+                    if let Some(side) = header::read_side(packet, source) {
+                        let data = packet.get(side.length..).unwrap_or_default();
+                        self.take_packet(source, &side, data);
+                    }
+                }
+                Ok(None) => {}
+                Err(error) if error.errno() == libc::EAGAIN => return,
+                Err(error) if error.errno() == libc::EINTR => {}
+                Err(error) => self.set_error(&error),
+            }
+        }
+    }
+
+    fn take_packet(self: &Arc<Self>, source: SocketAddr, side: &Side, data: &[u8]) {
+        let outcome = self.with_core(|core| {
+            if side.purpose == Purpose::Data {
+                let settings = self.options().settle();
+                core.deliver(source, data, &settings);
+            }
+            let stranger = !core.knows(source);
+            self.introduce(core, source)?;
+            // It goes first, as it takes longer to find the way.
+            if (stranger || side.purpose == Purpose::Data)
+                && let Some(local) = core.local(source)
+            {
+                let answer = header::side(Purpose::Control, local.source, local.qpn);
+                self.udp.send(answer.as_bytes(), source, true)?;
+            }
+            let channel = self.channel()?;
+            // SAFETY: the socket drops the channel after its core.
+            unsafe { core.heard(channel, source, side.qpn) }
+        });
+        if let Err(error) = outcome {
+            log::info!("{source} is left to the side channel: {error}");
+        }
+        if side.purpose == Purpose::Data {
+            self.waiters.notify();
+        }
+    }
+
+    /// Goes on with the search for ways to peers.
+    fn take_events(&self) {
+        let Some(channel) = self.channel.get() else {
+            return;
+        };
+        loop {
+            match Report::next(channel) {
+                Ok(report) => {
+                    if report.kind == RDMA_CM_EVENT_DEVICE_REMOVAL {
+                        self.set_error(&Error::new(libc::ENODEV, "use a removed device"));
+                    }
+                    let over = locked(&self.core).resolve(&report);
+                    drop(over);
+                }
+                Err(error) if error.errno() == libc::EINTR => {}
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+impl Watched for Datagram {
+    fn handle(self: Arc<Self>) -> bool {
+        self.take_packets();
+        self.take_events();
+        true
+    }
+}
