@@ -414,10 +414,13 @@ impl Connection {
     /// once what broke it.
     pub fn send(&self, source: &mut Cursor<'_>, ramp: &mut usize) -> Result<bool> {
         self.with_core(|core| {
-            self.progress(core);
-            Self::sendable(core)?;
             let before = source.remaining();
             let small = before <= LONGEST_GATHERED;
+            // What is added to a message needs nothing of the device.
+            if !small || !core.outbox.has_draft() {
+                self.progress(core);
+            }
+            Self::sendable(core)?;
             if small && core.pace.note_send() && core.mappings.next().is_none() {
                 self.endpoint.prepare_buffer()?;
                 self.gather(core, source);
@@ -908,7 +911,9 @@ impl Notifier for Connection {
     fn take_notification(&self) {
         let mut core = locked(&self.core);
         if self.endpoint.completions().take_notification() {
-            core.armed = false;
+            // Others count on the next completion to wake them.
+            let again = self.waiters.is_shared() && core.link == Link::Up;
+            core.armed = again && self.endpoint.completions().arm().is_ok();
         }
     }
 }

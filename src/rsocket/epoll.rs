@@ -6,7 +6,7 @@
 //! watches their completion channels and an eventfd that sockets signal; what
 //! they report is asked of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ use crate::lock::locked;
 
 use super::socket::Socket;
 use super::table::{Removed, Table};
-use super::wait::Wake;
+use super::wait::{Notes, Wake};
 use super::{sockets, wait};
 
 static SETS: Table<Arc<Set>> = Table::new();
@@ -65,7 +65,7 @@ struct Member {
     socket: Socket,
     events: u32,
     data: u64,
-    /// Waits to be changed after its one report.
+    /// Waits to be modified after its one report.
     disabled: bool,
     /// How often the socket had changed at the last report.
     seen: Option<u64>,
@@ -78,6 +78,9 @@ struct Members {
     sockets: BTreeMap<RawFd, Member>,
     /// The program's data of ordinary members.
     ordinary: BTreeMap<RawFd, u64>,
+    /// Sockets to look at: they may have something to report. The others
+    /// had nothing when looked at last, and will tell.
+    due: BTreeSet<RawFd>,
     /// Where the next look at the sockets begins, so that each has its turn.
     next: RawFd,
     /// The kernel's events come first at the next call.
@@ -88,6 +91,7 @@ struct Members {
 struct Set {
     epoll: OwnedFd,
     wake: Arc<Wake>,
+    notes: Arc<Notes>,
     members: Mutex<Members>,
     closed: AtomicBool,
 }
@@ -112,6 +116,7 @@ pub fn create(close_on_exec: bool) -> Result<RawFd> {
         // SAFETY: just opened and nobody else's.
         epoll: unsafe { OwnedFd::from_raw_fd(fd) },
         wake: Arc::new(Wake::new()?),
+        notes: Arc::default(),
         members: Mutex::new(Members::default()),
         closed: AtomicBool::new(false),
     };
@@ -245,7 +250,8 @@ impl Set {
         match (operation, known) {
             (Operation::Add, true) => return Err(Error::new(libc::EEXIST, "add a member twice")),
             (Operation::Add, false) => {
-                socket.waiters().add(&self.wake);
+                let noted = Some((Arc::clone(&self.notes), fd));
+                socket.waiters().add(&self.wake, noted);
                 members.sockets.insert(
                     fd,
                     Member {
@@ -274,6 +280,7 @@ impl Set {
             }
         }
         // Another thread may wait, and the member may be ready.
+        members.due.insert(fd);
         self.wake.signal();
         Ok(())
     }
@@ -302,10 +309,12 @@ impl Set {
             if self.closed.load(Ordering::Acquire) {
                 return Err(Error::new(libc::EBADF, "wait on a closed epoll set"));
             }
-            self.arm()?;
-            let count = self.collect(events)?;
+            let (count, more) = self.collect(events)?;
             if count > 0 {
                 return Ok(count);
+            }
+            if more {
+                continue;
             }
             let mut entries = [wait::readable(self.epoll.as_raw_fd())];
             if wait::sleep(&mut entries, deadline)? == 0 {
@@ -314,55 +323,59 @@ impl Set {
         }
     }
 
-    /// Sees to it that every socket wakes those who wait.
-    fn arm(&self) -> Result<()> {
-        let mut members = locked(&self.members);
-        self.forget_closed(&mut members);
-        for (fd, member) in &mut members.sockets {
-            let Some(notifier) = member.socket.notifier() else {
-                continue;
-            };
-            if member.watched.is_none() {
-                let channel = notifier.notification_fd();
-                let tag = Tag::Completions(*fd);
-                self.kernel_ctl(libc::EPOLL_CTL_ADD, channel, libc::EPOLLIN as u32, tag)?;
-                member.watched = Some(channel);
-            }
-            notifier.arm()?;
-        }
-        Ok(())
-    }
-
-    /// Events of sockets and ordinary members that are there now. Neither
-    /// kind can keep the other from being reported.
-    fn collect(&self, events: &mut [epoll_event]) -> Result<usize> {
+    /// Events of sockets and ordinary members that are there now, and whether
+    /// there may be more at once. Neither kind can keep the other from being
+    /// reported.
+    fn collect(&self, events: &mut [epoll_event]) -> Result<(usize, bool)> {
         let mut members = locked(&self.members);
         members.kernel_first = !members.kernel_first;
+        self.take_notes(&mut members);
         if members.kernel_first {
-            let count = self.collect_ordinary(&members, events)?;
+            let (count, _) = self.collect_ordinary(&mut members, events)?;
+            self.take_notes(&mut members);
             let rest = events.get_mut(count..).unwrap_or_default();
-            return Ok(count + Self::collect_sockets(&mut members, rest));
+            return Ok((count + self.collect_sockets(&mut members, rest)?, false));
         }
-        let count = Self::collect_sockets(&mut members, events);
+        let count = self.collect_sockets(&mut members, events)?;
         let rest = events.get_mut(count..).unwrap_or_default();
-        Ok(count + self.collect_ordinary(&members, rest)?)
+        let (ordinary, more) = self.collect_ordinary(&mut members, rest)?;
+        Ok((count + ordinary, more))
     }
 
-    fn collect_ordinary(&self, members: &Members, events: &mut [epoll_event]) -> Result<usize> {
+    /// Sockets that others have changed are to be looked at.
+    fn take_notes(&self, members: &mut Members) {
+        let noted = self.notes.take();
+        if !noted.is_empty() {
+            members.due.extend(noted);
+            self.forget_closed(members);
+        }
+    }
+
+    /// Events of ordinary members, and whether sockets have become due.
+    fn collect_ordinary(
+        &self,
+        members: &mut Members,
+        events: &mut [epoll_event],
+    ) -> Result<(usize, bool)> {
         let mut batch = [epoll_event { events: 0, u64: 0 }; BATCH];
         let room = events.len().min(BATCH);
         if room == 0 {
-            return Ok(0);
+            return Ok((0, false));
         }
         // SAFETY: room for that many events.
         let count =
             unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), batch.as_mut_ptr(), room as i32, 0) };
         let count = usize::try_from(count).map_err(|_| Error::last_os("wait on an epoll set"))?;
-        let mut reported = 0;
+        let (mut reported, mut due) = (0, false);
         for event in batch.iter().take(count) {
             match Tag::decode(event.u64) {
-                Tag::Wake => self.wake.clear(),
+                Tag::Wake => {
+                    self.wake.clear();
+                    due = true;
+                }
                 Tag::Completions(fd) => {
+                    members.due.insert(fd);
+                    due = true;
                     if let Some(member) = members.sockets.get(&fd)
                         && let Some(notifier) = member.socket.notifier()
                     {
@@ -382,32 +395,53 @@ impl Set {
                 }
             }
         }
-        Ok(reported)
+        Ok((reported, due))
     }
 
-    fn collect_sockets(members: &mut Members, events: &mut [epoll_event]) -> usize {
+    fn collect_sockets(&self, members: &mut Members, events: &mut [epoll_event]) -> Result<usize> {
         let first = members.next;
-        let order: [(_, _); 2] = [
-            (std::ops::Bound::Included(first), std::ops::Bound::Unbounded),
-            (std::ops::Bound::Unbounded, std::ops::Bound::Excluded(first)),
-        ];
+        let mut order: Vec<_> = members.due.range(first..).copied().collect();
+        order.extend(members.due.range(..first));
         let mut places = events.iter_mut();
         let mut count = 0;
-        for range in order {
-            for (fd, member) in members.sockets.range_mut(range) {
-                if places.len() == 0 {
-                    members.next = *fd;
-                    return count;
-                }
-                if let Some(event) = member.report()
-                    && let Some(place) = places.next()
-                {
-                    *place = event;
-                    count += 1;
-                }
+        for fd in order {
+            if places.len() == 0 {
+                members.next = fd;
+                break;
+            }
+            let Some(member) = members.sockets.get_mut(&fd) else {
+                members.due.remove(&fd);
+                continue;
+            };
+            // First it is seen to that it tells, then it is looked at.
+            self.arm(fd, member)?;
+            let report = self.notes.without(|| member.report());
+            if report.is_none() || member.events & EDGE != 0 || member.disabled {
+                members.due.remove(&fd);
+            }
+            if let Some(event) = report
+                && let Some(place) = places.next()
+            {
+                *place = event;
+                count += 1;
             }
         }
-        count
+        Ok(count)
+    }
+
+    /// Sees to it that the socket tells of its completions.
+    fn arm(&self, fd: RawFd, member: &mut Member) -> Result<()> {
+        let Some(notifier) = member.socket.notifier() else {
+            return Ok(());
+        };
+        if member.watched.is_none() {
+            let channel = notifier.notification_fd();
+            let tag = Tag::Completions(fd);
+            self.kernel_ctl(libc::EPOLL_CTL_ADD, channel, libc::EPOLLIN as u32, tag)?;
+            member.watched = Some(channel);
+        }
+        notifier.arm()?;
+        Ok(())
     }
 }
 

@@ -5,6 +5,7 @@
 //! no wake-up is lost when another thread takes a notification of the device,
 //! and no lock is held while sleeping.
 
+use std::cell::Cell;
 use std::cell::RefCell;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -90,32 +91,79 @@ impl AsRawFd for Wake {
 pub struct Waiters {
     count: AtomicUsize,
     changes: AtomicU64,
-    list: Mutex<Vec<Arc<Wake>>>,
+    list: Mutex<Vec<Waiter>>,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    wake: Arc<Wake>,
+    /// Where to note which socket has changed, and what it is called there.
+    noted: Option<(Arc<Notes>, RawFd)>,
+}
+
+/// Which sockets of many have changed, for one who waits for all of them.
+#[derive(Debug, Default)]
+pub struct Notes(Mutex<Vec<RawFd>>);
+
+thread_local! {
+    /// The notes of the thread's own, who looks at sockets right now and so
+    /// knows what it changes by that.
+    static OWN_NOTES: Cell<*const Notes> = const { Cell::new(std::ptr::null()) };
+}
+
+impl Notes {
+    /// Takes what was noted.
+    pub fn take(&self) -> Vec<RawFd> {
+        std::mem::take(&mut *locked(&self.0))
+    }
+
+    /// Runs `look`; what changes by it is not noted here.
+    pub fn without<R>(&self, look: impl FnOnce() -> R) -> R {
+        OWN_NOTES.set(self);
+        let result = look();
+        OWN_NOTES.set(std::ptr::null());
+        result
+    }
+
+    /// Returns whether it is the first.
+    fn note(&self, name: RawFd) -> bool {
+        let mut names = locked(&self.0);
+        names.push(name);
+        names.len() == 1
+    }
 }
 
 impl Waiters {
     /// Registers `wake` until the result is dropped.
     pub fn register<'a>(&'a self, wake: &Arc<Wake>) -> Registered<'a> {
-        self.add(wake);
+        self.add(wake, None);
         Registered {
             waiters: self,
             wake: Arc::clone(wake),
         }
     }
 
-    /// Registers `wake` until it is removed.
-    pub fn add(&self, wake: &Arc<Wake>) {
-        locked(&self.list).push(Arc::clone(wake));
+    /// Registers `wake` until it is removed. With `noted`, it is only woken
+    /// by the first change that is noted there.
+    pub fn add(&self, wake: &Arc<Wake>, noted: Option<(Arc<Notes>, RawFd)>) {
+        let wake = Arc::clone(wake);
+        locked(&self.list).push(Waiter { wake, noted });
         self.count.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Undoes one [`Waiters::add`].
     pub fn remove(&self, wake: &Arc<Wake>) {
         let mut list = locked(&self.list);
-        if let Some(place) = list.iter().position(|other| Arc::ptr_eq(other, wake)) {
+        let place = list.iter().position(|other| Arc::ptr_eq(&other.wake, wake));
+        if let Some(place) = place {
             list.swap_remove(place);
             self.count.fetch_sub(1, Ordering::SeqCst);
         }
+    }
+
+    /// Whether more than one waits.
+    pub fn is_shared(&self) -> bool {
+        self.count.load(Ordering::SeqCst) > 1
     }
 
     /// How often the socket has changed.
@@ -130,9 +178,16 @@ impl Waiters {
             return;
         }
         let own = Wake::of_thread().ok();
-        for wake in locked(&self.list).iter() {
-            if own.as_ref().is_none_or(|own| !Arc::ptr_eq(own, wake)) {
-                wake.signal();
+        for waiter in locked(&self.list).iter() {
+            let woken = match &waiter.noted {
+                Some((notes, _)) if std::ptr::eq(Arc::as_ptr(notes), OWN_NOTES.get()) => false,
+                Some((notes, name)) => notes.note(*name),
+                None => own
+                    .as_ref()
+                    .is_none_or(|own| !Arc::ptr_eq(own, &waiter.wake)),
+            };
+            if woken {
+                waiter.wake.signal();
             }
         }
     }

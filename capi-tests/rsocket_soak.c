@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Many sockets one after another leave nothing behind: no descriptor, no
+ * thread, no memory. RSOCKET_CYCLES is their number (default 150).
+ */
+#include "harness.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <rdma/rsocket.h>
+
+enum { PORT = 7631, WARM_UP = 30 };
+
+static int cycles(void)
+{
+	const char *text = getenv("RSOCKET_CYCLES");
+
+	return text ? atoi(text) : 150;
+}
+
+struct use {
+	unsigned int descriptors;
+	unsigned int threads;
+	size_t heap;
+	size_t resident; /* kilobytes */
+};
+
+static size_t status_number(const char *format)
+{
+	char line[256];
+	size_t number = 0;
+	FILE *file = fopen("/proc/self/status", "r");
+
+	CHECK(file);
+	while (fgets(line, sizeof(line), file))
+		if (sscanf(line, format, &number) == 1)
+			break;
+	fclose(file);
+	return number;
+}
+
+static struct use use_now(void)
+{
+	return (struct use){
+		.descriptors = open_descriptors(),
+		.threads = status_number("Threads: %zu"),
+		.heap = heap_in_use(),
+		.resident = status_number("VmRSS: %zu kB"),
+	};
+}
+
+/* After many more cycles than at `before`. */
+static void check_constant(const struct use *before)
+{
+	struct use after = use_now();
+
+	CHECK_EQ(after.descriptors, before->descriptors);
+	CHECK_EQ(after.threads, before->threads);
+	/* What one socket less or more in flight makes. */
+	if (after.heap > before->heap + 20000)
+		FAIL("%zu bytes on the heap, %zu before", after.heap, before->heap);
+	if (after.resident > before->resident + 512)
+		FAIL("%zu kB resident, %zu before", after.resident, before->resident);
+}
+
+static void serve(int ready)
+{
+	struct sockaddr *addr = test_addr(PORT);
+	int one = 1, listener = rsocket(AF_INET, SOCK_STREAM, 0);
+	struct use before = { 0 };
+
+	CHECK(listener >= 0);
+	CHECK_OK(rsetsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)));
+	CHECK_OK(rbind(listener, addr, addr_length(addr)));
+	CHECK_OK(rlisten(listener, 8));
+	CHECK_EQ(write(ready, "x", 1), 1);
+	for (int cycle = 0; cycle < cycles(); cycle++) {
+		char data[8];
+		int fd = raccept(listener, NULL, NULL);
+
+		CHECK(fd >= 0);
+		CHECK_EQ(rrecv(fd, data, sizeof(data), MSG_WAITALL), sizeof(data));
+		CHECK_EQ(rsend(fd, data, sizeof(data), 0), sizeof(data));
+		CHECK_EQ(rrecv(fd, data, sizeof(data), 0), 0);
+		CHECK_OK(rclose(fd));
+		if (cycle == WARM_UP)
+			before = use_now();
+	}
+	check_constant(&before);
+	CHECK_OK(rclose(listener));
+}
+
+TEST(soak, "75 many sockets one after another leave nothing behind [race]", .timeout = 100)
+{
+	struct sockaddr *addr = test_addr(PORT);
+	struct use before = { 0 };
+	int ready[2], status;
+	pid_t pid;
+	char byte;
+
+	CHECK_OK(pipe(ready));
+	pid = fork();
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		serve(ready[1]);
+		_exit(EXIT_SUCCESS);
+	}
+	CHECK_EQ(read(ready[0], &byte, 1), 1);
+	for (int cycle = 0; cycle < cycles(); cycle++) {
+		char data[8] = "abcdefg", answer[8];
+		int fd = rsocket(AF_INET, SOCK_STREAM, 0);
+
+		CHECK(fd >= 0);
+		CHECK_OK(rconnect(fd, addr, addr_length(addr)));
+		CHECK_EQ(rsend(fd, data, sizeof(data), 0), sizeof(data));
+		CHECK_EQ(rrecv(fd, answer, sizeof(answer), MSG_WAITALL), sizeof(answer));
+		CHECK(!memcmp(data, answer, sizeof(data)));
+		CHECK_OK(rclose(fd));
+		if (cycle == WARM_UP)
+			before = use_now();
+	}
+	check_constant(&before);
+	CHECK_EQ(waitpid(pid, &status, 0), pid);
+	CHECK(WIFEXITED(status));
+	if (WEXITSTATUS(status))
+		_exit(WEXITSTATUS(status)); /* the child left its reason */
+}
