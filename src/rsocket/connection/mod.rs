@@ -3,6 +3,15 @@
 //!
 //! All state is behind one lock that is never held while sleeping. Calls here
 //! do what can be done at once; [`super::stream`] waits and calls again.
+//!
+//! Here are its state and what changes it from outside: completions, control
+//! messages, the end. The calls of programs are in `send`, `receive` and
+//! `mapped`.
+
+mod mapped;
+mod receive;
+mod send;
+mod work;
 
 use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
@@ -16,25 +25,14 @@ use crate::verbs::bindings::{
 };
 
 use super::completion::BATCH;
-use super::endpoint::{Endpoint, RECEIVE, Write};
-use super::flow::{Cost, Inbox, Outbox, Segment, Violation};
-use super::mapping::{Announcement, Mappings, Range, locate};
-use super::memory::{Access, Registration};
+use super::endpoint::{Endpoint, Write};
+use super::flow::{Inbox, Outbox, Violation};
+use super::mapping::Mappings;
 use super::pace::Pace;
-use super::vectors::Cursor;
 use super::wait::{Notifier, Waiters};
-use super::wire::{BIG_ENDIAN, ConnData, MAPPING_LEN, Message, TARGET_LEN, Target};
+use super::wire::{BIG_ENDIAN, ConnData, Message, TARGET_LEN, Target};
 
-/// Bytes of the first segment of a call; each is twice as long as the one
-/// before, so that copying and sending overlap.
-const FIRST_SEGMENT: usize = 1 << 14;
-/// Bytes of the longest segment.
-const LONGEST_SEGMENT: usize = 1 << 16;
-
-/// Bytes of the longest send that is gathered with others into one message.
-const LONGEST_GATHERED: usize = 1024;
-/// Bytes of the longest message that is gathered.
-const LONGEST_DRAFT: usize = 1 << 13;
+use work::Work;
 
 /// Whether the peer can be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,47 +109,7 @@ pub struct Connection {
     waiters: Arc<Waiters>,
 }
 
-/// What the identifier of a work request says of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Work {
-    Receive,
-    Data(Cost),
-    Control(Cost),
-    Disconnect(Cost),
-}
-
-impl Work {
-    fn encode(self) -> u64 {
-        let (kind, cost) = match self {
-            Self::Receive => return RECEIVE,
-            Self::Data(cost) => (0u64, cost),
-            Self::Control(cost) => (1, cost),
-            Self::Disconnect(cost) => (2, cost),
-        };
-        kind << 48 | u64::from(cost.slots) << 32 | u64::from(cost.bytes)
-    }
-
-    fn decode(id: u64) -> Self {
-        if id == RECEIVE {
-            return Self::Receive;
-        }
-        let cost = Cost {
-            slots: (id >> 32 & 0xFFFF) as u16,
-            bytes: (id & 0xFFFF_FFFF) as u32,
-        };
-        match id >> 48 {
-            0 => Self::Data(cost),
-            1 => Self::Control(cost),
-            _ => Self::Disconnect(cost),
-        }
-    }
-}
-
-/// Bytes of the segment after one of `last` bytes, 0 for the first.
-fn next_segment(last: usize) -> usize {
-    last.saturating_mul(2).clamp(FIRST_SEGMENT, LONGEST_SEGMENT)
-}
-
+/// There is nothing to do until the peer or the device does something.
 fn retry() -> Error {
     Error::new(libc::EAGAIN, "wait for the peer")
 }
@@ -403,372 +361,6 @@ impl Connection {
         true
     }
 
-    /// Sends as much of `source` as the peer has room for. Small pieces of
-    /// many are only gathered; then it returns `true`, once for all that is
-    /// gathered, and the caller sees to it that [`Connection::flush`] is
-    /// called soon.
-    ///
-    /// # Errors
-    /// `EAGAIN` if it has room for nothing, `EPIPE` after the program shut
-    /// down this direction, `ECONNRESET` after the peer ended the connection,
-    /// once what broke it.
-    pub fn send(&self, source: &mut Cursor<'_>, ramp: &mut usize) -> Result<bool> {
-        self.with_core(|core| {
-            let before = source.remaining();
-            let small = before <= LONGEST_GATHERED;
-            // What is added to a message needs nothing of the device.
-            if !small || !core.outbox.has_draft() {
-                self.progress(core);
-            }
-            Self::sendable(core)?;
-            if small && core.pace.note_send() && core.mappings.next().is_none() {
-                self.endpoint.prepare_buffer()?;
-                self.gather(core, source);
-            } else {
-                self.post_draft(core);
-                self.announce(core)?;
-                self.prepare_for(source)?;
-                self.send_segments(core, source, ramp)?;
-            }
-            if source.remaining() == before {
-                return Err(retry());
-            }
-            let ask = core.outbox.has_draft() && !core.flush_asked;
-            core.flush_asked |= ask;
-            Ok(ask)
-        })
-    }
-
-    fn send_segments(
-        &self,
-        core: &mut Core,
-        source: &mut Cursor<'_>,
-        ramp: &mut usize,
-    ) -> Result<()> {
-        while source.remaining() > 0 && core.outbox.can_send() {
-            *ramp = next_segment(*ramp);
-            self.post_segment(core, source, *ramp, |outbox, wanted, inline| {
-                let segment = outbox.take_segment(wanted, inline)?;
-                Some((segment, Some(Message::Data(segment.length as u32))))
-            });
-            Self::sendable(core)?;
-        }
-        Ok(())
-    }
-
-    /// Adds `source` to the message that is gathered, as far as there is room;
-    /// messages that are full are posted.
-    fn gather(&self, core: &mut Core, source: &mut Cursor<'_>) {
-        while source.remaining() > 0 && core.link == Link::Up {
-            match core.outbox.gather(source.remaining(), LONGEST_DRAFT) {
-                Some((offset, length)) => self.fill(source, offset, length),
-                None if core.outbox.has_draft() => {}
-                None => return,
-            }
-            if core.outbox.draft_is_full() {
-                self.post_draft(core);
-            }
-        }
-    }
-
-    /// Posts what was gathered, if anything.
-    fn post_draft(&self, core: &mut Core) {
-        let Some(segment) = core.outbox.take_draft() else {
-            return;
-        };
-        if core.link != Link::Up {
-            return;
-        }
-        let report = core.outbox.report();
-        let write = Write {
-            target: segment.target,
-            message: Some(Message::Data(segment.length as u32)),
-            id: Work::Data(report.unwrap_or_default()).encode(),
-            signaled: report.is_some(),
-        };
-        let posted = self
-            .endpoint
-            .post_buffered(&write, segment.offset, segment.length);
-        if let Err(error) = posted {
-            self.fail(core, &error);
-        }
-    }
-
-    /// Posts what was gathered, see [`Connection::send`].
-    pub fn flush(&self) {
-        self.with_core(|core| {
-            core.flush_asked = false;
-            self.post_draft(core);
-        });
-    }
-
-    fn sendable(core: &mut Core) -> Result<()> {
-        const STEP: &str = "send";
-        if !core.writable {
-            return Err(Error::new(libc::EPIPE, STEP));
-        }
-        match &mut core.link {
-            Link::Up => Ok(()),
-            Link::Broken { errno, reported } if !*reported => {
-                *reported = true;
-                Err(Error::new(*errno, STEP))
-            }
-            Link::Down | Link::Broken { .. } => Err(Error::new(libc::ECONNRESET, STEP)),
-        }
-    }
-
-    /// Posts up to `most` bytes of `source`. `take` takes the room for them
-    /// and says which message they are, if any.
-    fn post_segment(
-        &self,
-        core: &mut Core,
-        source: &mut Cursor<'_>,
-        most: usize,
-        take: impl FnOnce(&mut Outbox, usize, usize) -> Option<(Segment, Option<Message>)>,
-    ) {
-        let (data, chunk) = source.chunk();
-        let wanted = source.remaining().min(most);
-        // Inline data is sent from the program's buffer, so from one only.
-        let inline = if chunk >= wanted {
-            self.endpoint.inline()
-        } else {
-            0
-        };
-        let Some((segment, message)) = take(&mut core.outbox, wanted, inline) else {
-            return;
-        };
-        let report = core.outbox.report();
-        let write = Write {
-            target: segment.target,
-            message,
-            id: Work::Data(report.unwrap_or_default()).encode(),
-            signaled: report.is_some(),
-        };
-        let posted = if segment.inline {
-            // SAFETY: the segment lies in the current chunk, which the
-            // program gave to be read.
-            let posted = unsafe { self.endpoint.post_inline(&write, data, segment.length) };
-            source.advance(segment.length);
-            posted
-        } else {
-            self.fill(source, segment.offset, segment.length);
-            self.endpoint
-                .post_buffered(&write, segment.offset, segment.length)
-        };
-        if let Err(error) = posted {
-            self.fail(core, &error);
-        }
-    }
-
-    /// Makes the send buffer if `source` cannot be sent inline.
-    fn prepare_for(&self, source: &mut Cursor<'_>) -> Result<()> {
-        let (_, chunk) = source.chunk();
-        if source.remaining() > chunk.min(self.endpoint.inline()) {
-            self.endpoint.prepare_buffer()?;
-        }
-        Ok(())
-    }
-
-    /// Copies `length` bytes of `source` to the send buffer.
-    fn fill(&self, source: &mut Cursor<'_>, offset: usize, length: usize) {
-        let first = length.min(self.endpoint.send_length().saturating_sub(offset));
-        for (offset, length) in [(offset, first), (0, length.saturating_sub(first))] {
-            if length > 0
-                && let Some(room) = self.endpoint.outgoing(offset, length)
-            {
-                // SAFETY: room for `length` bytes that no work request uses;
-                // the program's memory does not lie in the send buffer.
-                unsafe { source.read(room, length) };
-            }
-        }
-    }
-
-    /// Tells the peer of mappings that were made or withdrawn.
-    fn announce(&self, core: &mut Core) -> Result<()> {
-        while let Some(Announcement { index, mapping }) = core.mappings.next() {
-            // The original does not return credits for these messages, so
-            // only a peer that says it does is charged.
-            let charged = self.peer.counts_mappings;
-            if !core.outbox.can_post() || charged && !core.outbox.has_credit() {
-                return Err(retry());
-            }
-            let target = Target {
-                addr: self.peer.mapping_address(index),
-                key: self.peer.target_list.key,
-                length: MAPPING_LEN as u32,
-            };
-            let mut bytes = mapping.encode(self.swapped);
-            let vector = libc::iovec {
-                iov_base: bytes.as_mut_ptr().cast(),
-                iov_len: MAPPING_LEN,
-            };
-            let vectors = [vector];
-            // SAFETY: the bytes live until the end of this round.
-            let mut source = unsafe { Cursor::new(&vectors) };
-            self.post_segment(core, &mut source, MAPPING_LEN, |outbox, wanted, inline| {
-                let segment = outbox.take_space(wanted, inline, target)?;
-                if charged {
-                    outbox.charge_message();
-                }
-                Some((segment, Some(Message::Mapping(index))))
-            });
-            core.mappings.announced();
-            Self::sendable(core)?;
-        }
-        Ok(())
-    }
-
-    /// Registers memory of the program's. With `write`, the peer may write to
-    /// it from `offset` on, once it received data that is sent afterwards.
-    ///
-    /// # Errors
-    /// `ENOMEM` if the peer has no room for one more mapping, else what
-    /// libibverbs says.
-    pub fn map(&self, range: Range, write: bool, offset: u64) -> Result<()> {
-        let pd = self.endpoint.id().require_device()?.pd()?;
-        self.with_core(|core| {
-            let index = if write {
-                Some(core.mappings.free_index(self.peer.mappings)?)
-            } else {
-                None
-            };
-            let access = if write {
-                Access::RemoteWrite
-            } else {
-                Access::Local
-            };
-            let length = range.length as usize;
-            // SAFETY: the domain lives as long as the device, which the
-            // identifier keeps. The program asks for its memory to be
-            // written to.
-            let registration =
-                unsafe { Registration::new(pd, range.addr as *mut u8, length, access) }?;
-            core.mappings.add(range, registration, index, offset);
-            Ok(())
-        })
-    }
-
-    /// Withdraws memory that was given to [`Connection::map`].
-    ///
-    /// # Errors
-    /// `EINVAL` if there is no such mapping.
-    pub fn unmap(&self, range: Range) -> Result<()> {
-        self.with_core(|core| {
-            let registration = core.mappings.remove(range)?;
-            self.progress(core);
-            self.post_draft(core);
-            if Self::is_up(core)
-                && let Err(error) = self.announce(core)
-            {
-                log::debug!("{}: {error}", self.endpoint.id());
-            }
-            drop(registration);
-            Ok(())
-        })
-    }
-
-    fn is_up(core: &Core) -> bool {
-        core.link == Link::Up && core.writable
-    }
-
-    /// Writes as much of `source` as there is room for to the memory that the
-    /// peer exposed at `offset`, which moves on.
-    ///
-    /// # Errors
-    /// `EAGAIN` if there is no room, `EFAULT` if nothing is exposed there,
-    /// else as for [`Connection::send`].
-    pub fn write_mapped(
-        &self,
-        source: &mut Cursor<'_>,
-        offset: &mut u64,
-        ramp: &mut usize,
-    ) -> Result<()> {
-        self.with_core(|core| {
-            self.progress(core);
-            Self::sendable(core)?;
-            self.post_draft(core);
-            self.announce(core)?;
-            if !core.outbox.can_post() {
-                return Err(retry());
-            }
-            self.prepare_for(source)?;
-            while source.remaining() > 0 && core.outbox.can_post() {
-                let target = (0..self.endpoint.mappings())
-                    .find_map(|index| locate(&self.endpoint.read_mapping(index), *offset))
-                    .ok_or(Error::new(libc::EFAULT, "write where nothing is mapped"))?;
-                *ramp = next_segment(*ramp);
-                let most = (*ramp).min(target.length as usize);
-                let before = source.remaining();
-                self.post_segment(core, source, most, |outbox, wanted, inline| {
-                    Some((outbox.take_space(wanted, inline, target)?, None))
-                });
-                let written = before.saturating_sub(source.remaining());
-                *offset = offset.wrapping_add(written as u64);
-                Self::sendable(core)?;
-            }
-            Ok(())
-        })
-    }
-
-    /// Receives what is there, up to the room in `target`. `peek` leaves it
-    /// there for the next receive. Returns how many bytes were received, 0 at
-    /// the end of the stream.
-    ///
-    /// # Errors
-    /// `EAGAIN` if there is nothing yet, once what broke the connection.
-    pub fn receive(&self, target: &mut Cursor<'_>, peek: bool) -> Result<usize> {
-        self.with_core(|core| {
-            core.pace.note_receive();
-            self.post_draft(core);
-            if core.inbox.unread() < target.remaining() {
-                self.progress(core);
-            }
-            let mut done = 0usize;
-            while target.remaining() > 0 {
-                let (offset, length) = core.inbox.span(done, target.remaining());
-                if length == 0 {
-                    break;
-                }
-                if let Some(data) = self.endpoint.received(offset, length) {
-                    // SAFETY: received bytes in our own buffer, which the
-                    // peer may not write to until they are consumed.
-                    unsafe { target.write(data, length) };
-                }
-                done = done.saturating_add(length);
-            }
-            if done > 0 {
-                if !peek {
-                    core.inbox.consume(done);
-                    self.send_controls(core);
-                }
-                return Ok(done);
-            }
-            Self::receivable(core)
-        })
-    }
-
-    /// Without data: the end of the stream, an error, or not yet.
-    fn receivable(core: &mut Core) -> Result<usize> {
-        if let Link::Broken { errno, reported } = &mut core.link
-            && !*reported
-        {
-            *reported = true;
-            return Err(Error::new(*errno, "receive"));
-        }
-        if core.link == Link::Up && core.readable {
-            return Err(retry());
-        }
-        Ok(0)
-    }
-
-    /// Bytes that can be received now.
-    pub fn unread(&self) -> usize {
-        self.with_core(|core| {
-            self.progress(core);
-            core.inbox.unread()
-        })
-    }
-
     /// What would not wait. Who is interested in `reading` wants the peer to
     /// know all that was sent.
     pub fn readiness(&self, reading: bool) -> Readiness {
@@ -914,28 +506,6 @@ impl Notifier for Connection {
             // Others count on the next completion to wake them.
             let again = self.waiters.is_shared() && core.link == Link::Up;
             core.armed = again && self.endpoint.completions().arm().is_ok();
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn work_survives_its_identifier() {
-        let cost = Cost {
-            slots: 65535,
-            bytes: u32::MAX,
-        };
-        for work in [
-            Work::Receive,
-            Work::Data(Cost::default()),
-            Work::Data(cost),
-            Work::Control(cost),
-            Work::Disconnect(cost),
-        ] {
-            assert_eq!(Work::decode(work.encode()), work);
         }
     }
 }
