@@ -446,15 +446,30 @@ impl Set {
 }
 
 impl Member {
+    /// What the socket reports, and how often it had changed by then: a change
+    /// after that is an edge.
+    fn look(&self, interest: i16) -> (u32, u64) {
+        let waiters = self.socket.waiters();
+        let mut before = waiters.changes();
+        loop {
+            let ready = u32::from(self.socket.poll(interest).cast_unsigned());
+            let changes = waiters.changes();
+            // A look that finds something changes the socket itself, and what
+            // others change meanwhile is to be seen as well.
+            if changes == before {
+                return (ready, changes);
+            }
+            before = changes;
+        }
+    }
+
     /// What is to be reported of the socket now.
     fn report(&mut self) -> Option<epoll_event> {
         if self.disabled {
             return None;
         }
         let interest = (self.events | ALWAYS) & 0xFFFF;
-        // Counted before the look, so that a change after it is an edge.
-        let changes = self.socket.waiters().changes();
-        let ready = u32::from(self.socket.poll(interest as i16).cast_unsigned());
+        let (ready, changes) = self.look(interest as i16);
         if ready == 0 {
             self.seen = None;
             return None;
@@ -463,8 +478,7 @@ impl Member {
             if self.seen == Some(changes) {
                 return None;
             }
-            // The look itself may have counted what it found.
-            self.seen = Some(self.socket.waiters().changes());
+            self.seen = Some(changes);
         }
         self.disabled = self.events & ONE_SHOT != 0;
         Some(epoll_event {
