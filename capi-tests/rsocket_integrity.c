@@ -2,7 +2,7 @@
 /*
  * Data integrity of stream sockets: random sizes in random pieces, every byte
  * verified, in both directions at once; and what happens to the data when the
- * peer is stopped or killed, the link goes down and up, or the device goes.
+ * peer is stopped or killed.
  *
  * The peer is another process, which runs the same code. RSOCKET_MEGABYTES is
  * the amount per direction and case (default 4).
@@ -515,23 +515,9 @@ static void stop_and_resume(struct peer *peer)
 	CHECK_OK(kill(peer->pid, SIGCONT));
 }
 
-static void flap(struct peer *peer)
-{
-	(void)peer;
-	run_command("ip link set %s down", test_netdev());
-	pause_ms(300);
-	run_command("ip link set %s up", test_netdev());
-}
-
 static void kill_peer(struct peer *peer)
 {
 	CHECK_OK(kill(peer->pid, SIGKILL));
-}
-
-static void remove_device(struct peer *peer)
-{
-	(void)peer;
-	rxe_remove();
 }
 
 static void transfer_interrupted(struct peer *peer, struct flow how,
@@ -553,14 +539,6 @@ TEST(stopped, "a peer that is stopped and resumed misses nothing [race]", .timeo
 	finish(&peer);
 }
 
-TEST(flapped, "a link that goes down and up loses nothing [race]", .timeout = 60)
-{
-	struct peer peer = start(serve_blocking);
-
-	transfer_interrupted(&peer, plain(), flap);
-	finish(&peer);
-}
-
 TEST(killed, "55 a peer that is killed ends sending and receiving [race]", .timeout = 60)
 {
 	struct peer peer = start(serve_interrupted);
@@ -570,14 +548,4 @@ TEST(killed, "55 a peer that is killed ends sending and receiving [race]", .time
 	transfer_interrupted(&peer, how, kill_peer);
 	CHECK_OK(rclose(peer.fd));
 	CHECK_EQ(waitpid(peer.pid, &status, 0), peer.pid);
-}
-
-TEST(removed, "a device that goes ends sending and receiving on both sides [race]",
-     .timeout = 60, .cleanup = rxe_restore)
-{
-	struct peer peer = start(serve_interrupted);
-	struct flow how = { .bytes = 1ull << 40, .interrupted = true };
-
-	transfer_interrupted(&peer, how, remove_device);
-	finish(&peer);
 }
