@@ -183,7 +183,7 @@ pub const ROWS: &[Row] = &[
         How::Own("poll 256 40", "each", MICRO),
     ),
     Row::new(
-        "memory of a connection",
+        "memory of a socket",
         "bytes",
         How::Own("memory 100", "each", 1.0),
     ),
