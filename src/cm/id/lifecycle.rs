@@ -12,6 +12,7 @@ use crate::cm::channel;
 use crate::cm::defaults::Defaults;
 use crate::cm::event;
 use crate::cm::handler::HandlerLock;
+use crate::cm::library;
 use crate::cm::messenger;
 use crate::cm::waiters::Waiters;
 use crate::error::{Error, Result};
@@ -67,6 +68,8 @@ impl Id {
         let id = Self::allocate(channel, context, ps, qp_type);
         // SAFETY: the caller vouches for the channel.
         let fd = unsafe { channel::descriptor(channel) }?;
+        // The channel may be older than the latest removal of a device.
+        library::ensure_ready()?;
         let reply = submit(fd, CreateId::new(id.uid(), ps, qp_type))?;
         id.publish(reply.id);
         log::debug!("{id}: created, port space {ps:#x}");
