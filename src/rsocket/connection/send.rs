@@ -12,7 +12,7 @@ use crate::rsocket::wire::Message;
 
 /// Bytes of the first segment of a call; each is twice as long as the one
 /// before, so that copying and sending overlap.
-const FIRST_SEGMENT: usize = 1 << 14;
+const FIRST_SEGMENT: usize = 2048;
 /// Bytes of the longest segment.
 const LONGEST_SEGMENT: usize = 1 << 16;
 
