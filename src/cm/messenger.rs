@@ -173,6 +173,8 @@ pub fn translate(kernel: KernelEvent) -> Option<KernelEvent> {
 /// cannot is logged; its event comes on the old channel.
 pub fn follow(id: &Id) {
     let channel = id.channel();
+    // Held meanwhile, so that whoever fetches an event finds its messenger.
+    // Moving one waits for callbacks of its own only, which are short.
     let mut state = id.state();
     for messenger in &mut state.messengers {
         let moved = id.descriptor().and_then(|fd| {
