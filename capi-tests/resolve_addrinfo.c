@@ -316,7 +316,7 @@ struct name_server {
 /* Only this process asks it, and nobody else. */
 static void start_server(struct name_server *server)
 {
-	static const char config[] = "nameserver 127.0.0.1\noptions timeout:30 attempts:1\n";
+	static const char config[] = "nameserver 127.0.0.1\noptions timeout:5 attempts:1\n";
 	struct timeval patience = { .tv_sec = EVENT_TIMEOUT };
 	FILE *file;
 
