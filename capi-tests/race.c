@@ -247,12 +247,12 @@ static void accept_request(struct rdma_cm_event *event)
 {
 	struct rdma_conn_param param = usual_param();
 	struct rdma_cm_id *id = event->id;
+	struct ibv_qp_init_attr init = usual_qp(id);
 
 	if (event->event != RDMA_CM_EVENT_CONNECT_REQUEST)
 		return;
-	make_qp(id);
 	/* The client may be gone already. */
-	if (rdma_accept(id, &param))
+	if (rdma_create_qp(id, NULL, &init) || rdma_accept(id, &param))
 		CHECK(errno > 0);
 	CHECK_EQ(write(accepted[1], &id, sizeof(id)), sizeof(id));
 }
@@ -265,7 +265,8 @@ static void *destroy_accepted(void *unused)
 	(void)unused;
 	while (read(accepted[0], &id, sizeof(id)) == sizeof(id)) {
 		linger(round++);
-		rdma_destroy_qp(id);
+		if (id->qp)
+			rdma_destroy_qp(id);
 		CHECK_OK(rdma_destroy_id(id));
 	}
 	return NULL;

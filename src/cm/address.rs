@@ -63,7 +63,6 @@ pub fn resolve_addr(
     dst: &SockAddr,
     timeout_ms: i32,
 ) -> Result<()> {
-    let fd = id.descriptor()?;
     let timeout_ms = Defaults::get().resolve_timeout(id, timeout_ms);
     let limit = kernel_timeout(timeout_ms);
     // The event may overtake the return of the command, and its handler
@@ -71,11 +70,13 @@ pub fn resolve_addr(
     let before = id.dst_storage();
     id.set_dst_addr(dst);
     let both_ip = dst.is_ip() && src.is_none_or(SockAddr::is_ip);
-    let result = if both_ip {
-        ResolveIp::new(id.handle(), src, dst, limit).and_then(|command| submit(fd, command))
-    } else {
-        submit(fd, ResolveAddr::new(id.handle(), src, dst, limit))
-    };
+    let result = id.descriptor().and_then(|fd| {
+        if both_ip {
+            submit(fd, ResolveIp::new(id.handle(), src, dst, limit)?)
+        } else {
+            submit(fd, ResolveAddr::new(id.handle(), src, dst, limit))
+        }
+    });
     if let Err(error) = result {
         id.set_dst_storage(before);
         log::info!("{id}: no way to {dst}: {error}");

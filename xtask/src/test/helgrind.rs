@@ -44,19 +44,40 @@ pub fn inside(bench: &Bench, suite: &mut Suite) -> Result<()> {
 /// The errors of `library`, one line each.
 fn findings(xml: &str, library: &Library) -> Vec<String> {
     errors(xml)
-        .filter(|error| elements(error, "stack").any(|stack| acts(stack, library)))
+        // Behind those of the two accesses come the stacks of allocations.
+        .filter(|error| {
+            let mut accesses = elements(error, "stack").take(2);
+            accesses.any(|stack| acts(stack, library))
+        })
         .map(describe)
         .collect()
 }
 
-/// Whether it was `library` that did what a stack ends with.
+/// Whether it was `library` that did what a stack ends with, and not Rust's
+/// standard library inside it, whose own synchronisation helgrind cannot see.
 fn acts(stack: &str, library: &Library) -> bool {
-    elements(stack, "obj")
-        .find(|object| {
-            let file = object.rsplit('/').next().unwrap_or_default();
-            !ON_BEHALF.iter().any(|name| file.starts_with(name))
+    elements(stack, "frame")
+        .find(|frame| !on_behalf(frame))
+        .is_some_and(|frame| {
+            let ours = elements(frame, "obj").any(|object| library.is(object.as_ref()));
+            ours && !source(frame).contains("library/std/")
         })
-        .is_some_and(|object| library.is(object.as_ref()))
+}
+
+/// Whether what a frame does is done for who called it.
+fn on_behalf(frame: &str) -> bool {
+    let object = elements(frame, "obj").next().unwrap_or_default();
+    let name = object.rsplit('/').next().unwrap_or_default();
+    let source = source(frame);
+    ON_BEHALF.iter().any(|prefix| name.starts_with(prefix))
+        || source.contains("library/core/")
+        || source.contains("library/alloc/")
+}
+
+/// The source file of a frame.
+fn source(frame: &str) -> String {
+    let part = |name| elements(frame, name).next().unwrap_or_default();
+    format!("{}/{}", part("dir"), part("file"))
 }
 
 #[cfg(test)]
