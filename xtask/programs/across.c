@@ -10,7 +10,8 @@
  *	ignore IP             the same, but leave requests unanswered
  *	resolve IP MS         a new id; resolve the address
  *	route MS              resolve its route
- *	connect               a queue pair, and connect
+ *	connect [RETRIES]     a queue pair, and connect; without a number of
+ *	                      retries, as many as there can be
  *	send                  one message; ends with its completion
  *	await                 wait for the next event
  *	disconnect            ends with the event
@@ -42,7 +43,7 @@ enum {
 	SIZE = 64,
 	GRH_SIZE = 40,
 	DEPTH = 8,
-	RETRIES = 3, /* soft-RoCE never gives up with 7 */
+	MOST_RETRIES = 7,
 };
 
 static struct rdma_event_channel *channel;
@@ -222,10 +223,13 @@ static void resolve(const char *ip, int milliseconds)
 							milliseconds)));
 }
 
-static void connect_id(void)
+static void connect_id(const char *retries)
 {
 	struct rdma_conn_param param = { .responder_resources = 1, .initiator_depth = 1,
-					 .retry_count = RETRIES, .rnr_retry_count = 7 };
+					 .retry_count = MOST_RETRIES, .rnr_retry_count = 7 };
+
+	if (retries)
+		param.retry_count = (uint8_t)atoi(retries);
 
 	need(!create_qp(id), "a queue pair");
 	acknowledge(finish("connect", rdma_connect(id, &param)));
@@ -291,7 +295,7 @@ static void obey(char *line)
 	else if (!strcmp(command, "route"))
 		acknowledge(finish("route", rdma_resolve_route(id, atoi(first))));
 	else if (!strcmp(command, "connect"))
-		connect_id();
+		connect_id(first);
 	else if (!strcmp(command, "send"))
 		complete("send", rdma_post_send(id, NULL, memory.out, SIZE, region, 0));
 	else if (!strcmp(command, "await"))

@@ -174,10 +174,11 @@ impl<'a> End<'a> {
         self.must("route 5000", "ROUTE_RESOLVED")
     }
 
-    /// Connects to the server on the other machine and sends it a message.
-    pub fn connect(&mut self) -> Result<()> {
+    /// Connects to the server on the other machine, with so many retries of the
+    /// queue pair, and sends it a message.
+    pub fn connect(&mut self, retries: u8) -> Result<()> {
         self.resolve()?;
-        self.must("connect", "ESTABLISHED")?;
+        self.must(&format!("connect {retries}"), "ESTABLISHED")?;
         self.must("send", "completion")
     }
 }

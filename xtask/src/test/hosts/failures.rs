@@ -22,6 +22,11 @@ const ETIMEDOUT: i32 = 110;
 /// `IBV_WC_RETRY_EXC_ERR`.
 const RETRIES_EXCEEDED: i32 = 12;
 
+/// A retry count with which soft-RoCE never gives up.
+const FOR_EVER: u8 = 7;
+/// One with which it does, after a few seconds.
+const FEW: u8 = 3;
+
 /// What ends without packets, on a loaded machine.
 const AT_ONCE: Duration = Duration::from_secs(10);
 /// What a time limit of a second ends, on a loaded machine.
@@ -198,7 +203,7 @@ impl<'a> Trial<'a> {
         let ports = [7607, 7608];
         let servers = self.servers(ports, "listen")?;
         let mut ends = self.both(ports);
-        ends.each(End::connect);
+        ends.each(|end| end.connect(FOR_EVER));
         self.peer("down")?;
         ends.tell("send");
         thread::sleep(OUTAGE);
@@ -218,7 +223,7 @@ impl<'a> Trial<'a> {
         let mut connected = self.both(serving);
         let mut resolving = self.both([7613, 7614]);
         connecting.each(End::resolve);
-        connected.each(End::connect);
+        connected.each(|end| end.connect(FEW));
         connecting.tell("connect");
         self.remote.crash()?;
         wait_gone()?;
