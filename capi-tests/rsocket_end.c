@@ -374,19 +374,6 @@ TEST(backlog, "73 [fix] connections beyond the backlog are refused", .timeout = 
 	CHECK_OK(rclose(listener));
 }
 
-TEST(unaccepted, "[fix] closing a listener ends connections not accepted yet")
-{
-	struct sockaddr *addr = test_addr(PORT);
-	int listener = listen_on(addr, 5), fd = connect_to(addr);
-	ssize_t received;
-	char byte;
-
-	CHECK_OK(rclose(listener));
-	received = rrecv(fd, &byte, 1, 0);
-	CHECK(received == 0 || (received == -1 && errno == ECONNRESET));
-	CHECK_OK(rclose(fd));
-}
-
 /* Packets that the device has sent. */
 static unsigned long long packets(void)
 {
