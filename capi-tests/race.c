@@ -240,8 +240,12 @@ static void next_step(struct client *client)
 		CHECK_EQ(errno, EINTR);
 }
 
-/* The ids of requests on their way to those who destroy them. */
+/*
+ * The ids of requests on their way to those who destroy them. Checkers see by
+ * the lock, not by the pipe, who comes first.
+ */
 static int accepted[2];
+static pthread_mutex_t handover = PTHREAD_MUTEX_INITIALIZER;
 
 static void accept_request(struct rdma_cm_event *event)
 {
@@ -254,7 +258,9 @@ static void accept_request(struct rdma_cm_event *event)
 	/* The client may be gone already. */
 	if (rdma_create_qp(id, NULL, &init) || rdma_accept(id, &param))
 		CHECK(errno > 0);
+	CHECK_OK(pthread_mutex_lock(&handover));
 	CHECK_EQ(write(accepted[1], &id, sizeof(id)), sizeof(id));
+	CHECK_OK(pthread_mutex_unlock(&handover));
 }
 
 static void *destroy_accepted(void *unused)
@@ -264,6 +270,8 @@ static void *destroy_accepted(void *unused)
 
 	(void)unused;
 	while (read(accepted[0], &id, sizeof(id)) == sizeof(id)) {
+		CHECK_OK(pthread_mutex_lock(&handover));
+		CHECK_OK(pthread_mutex_unlock(&handover));
 		linger(round++);
 		if (id->qp)
 			rdma_destroy_qp(id);

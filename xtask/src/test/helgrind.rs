@@ -18,8 +18,10 @@ const TOOL: &str = "--tool=helgrind --history-level=full";
 /// Objects that act on behalf of who called them.
 const ON_BEHALF: [&str; 4] = ["vgpreload", "libc.so", "libc-", "libpthread"];
 
-/// Programs, and which of their cases; all if empty.
-const PROGRAMS: [(&str, &[&str]); 2] = [("race", &[]), ("event_wait", &["destroy", "log"])];
+/// Programs, and which of their cases. Left out is the case of `race` for which
+/// the library starts threads: how Rust's standard library hands a thread its
+/// work is hidden from helgrind.
+const PROGRAMS: [(&str, &[&str]); 1] = [("race", &["while other threads get"])];
 
 /// Everything is emulated twice.
 const ROUNDS: &str = "3";

@@ -16,9 +16,6 @@ use crate::report::Suite;
 
 const MEMCHECK: &str = "--leak-check=full --show-leak-kinds=definite";
 
-/// How often the cases repeat what threads race for.
-const ROUNDS: &str = "5";
-
 /// A conformance program, and which of its cases; all if empty.
 type Program = (&'static str, &'static [&'static str]);
 
@@ -33,9 +30,6 @@ const PROGRAMS: &[Program] = &[
         &["87", "88", "89", "90", "91", "92", "93", "leaving", "data"],
     ),
     ("addrinfo", &[]),
-    ("resolve_addrinfo", &[]),
-    ("event_wait", &[]),
-    ("race", &[]),
     (
         "robust",
         &[
@@ -65,7 +59,7 @@ pub fn inside(bench: &Bench, suite: &mut Suite) -> Result<()> {
                 tool: MEMCHECK,
                 program,
                 cases,
-                env: &[("RDMACM_TEST_ROUNDS", ROUNDS)],
+                env: &[],
             };
             suite.check(
                 format!("{program}: no error, no leak"),
