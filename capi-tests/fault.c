@@ -1,198 +1,13 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Things that go wrong or come in numbers: killed peers, a link that goes
- * down, exhausted descriptors, events nobody acknowledges, many connections
- * and many threads.
+ * Things that go wrong or come in numbers: a link that goes down, exhausted
+ * descriptors, events nobody acknowledges, many connections and many threads.
  */
 #include "pair.h"
 
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-/* ---- Killed peers --------------------------------------------------------- */
-
-/*
- * A peer in a process of its own. It is forked before this process uses the
- * library, waits for the port, goes to its state and waits to be killed.
- */
-struct peer {
-	pid_t pid;
-	int port[2];
-	int ready[2];
-};
-
-static void send_port(int fd, uint16_t port)
-{
-	CHECK(write(fd, &port, sizeof(port)) == sizeof(port));
-}
-
-static uint16_t receive_port(int fd)
-{
-	uint16_t port;
-
-	CHECK(read(fd, &port, sizeof(port)) == sizeof(port));
-	return port;
-}
-
-static void start_peer(struct peer *peer, void (*run)(struct peer *))
-{
-	CHECK_OK(pipe(peer->port));
-	CHECK_OK(pipe(peer->ready));
-	peer->pid = fork();
-	CHECK(peer->pid >= 0);
-	if (peer->pid == 0) {
-		run(peer);
-		send_port(peer->ready[1], 1);
-		for (;;)
-			pause();
-	}
-}
-
-static void kill_peer(struct peer *peer)
-{
-	int status;
-
-	CHECK_OK(kill(peer->pid, SIGKILL));
-	CHECK(waitpid(peer->pid, &status, 0) == peer->pid);
-}
-
-/* The client's steps of a struct pair whose listener is in another process. */
-static void connect_to(struct pair *pair, uint16_t port, enum rdma_port_space ps)
-{
-	struct rdma_conn_param param = usual_param();
-
-	memset(pair, 0, sizeof(*pair));
-	pair->client_channel = make_channel();
-	pair->client = make_id(pair->client_channel, ps);
-	CHECK_OK(rdma_resolve_addr(pair->client, NULL, test_addr(port), 5000));
-	CHECK_EQ(take_event(pair->client_channel, RDMA_CM_EVENT_ADDR_RESOLVED), 0);
-	make_qp(pair->client);
-	pair_route(pair);
-	CHECK_OK(rdma_connect(pair->client, &param));
-}
-
-static void peer_connect(struct peer *peer)
-{
-	struct pair pair;
-
-	connect_to(&pair, receive_port(peer->port[0]), RDMA_PS_TCP);
-	CHECK_EQ(take_event(pair.client_channel, RDMA_CM_EVENT_ESTABLISHED), 0);
-}
-
-static void peer_request(struct peer *peer)
-{
-	struct pair pair;
-
-	connect_to(&pair, receive_port(peer->port[0]), RDMA_PS_TCP);
-}
-
-/* The listener of a pair whose client is in another process. */
-static void listen_for(struct peer *peer, struct pair *pair)
-{
-	pair_listen(pair, RDMA_PS_TCP);
-	send_port(peer->port[1], ntohs(rdma_get_src_port(pair->listener)));
-	pair->request = expect_event(pair->server_channel, RDMA_CM_EVENT_CONNECT_REQUEST,
-				     EVENT_TIMEOUT);
-	pair->server = pair->request->id;
-	make_qp(pair->server);
-}
-
-TEST(client_killed, "client process killed while connected: DISCONNECTED", .timeout = 60)
-{
-	struct rdma_conn_param param = usual_param();
-	struct peer peer;
-	struct pair pair;
-
-	start_peer(&peer, peer_connect);
-	listen_for(&peer, &pair);
-	CHECK_OK(rdma_accept(pair.server, &param));
-	CHECK_EQ(take_event(pair.server_channel, RDMA_CM_EVENT_ESTABLISHED), 0);
-	receive_port(peer.ready[0]);
-	kill_peer(&peer);
-	CHECK_EQ(take_event(pair.server_channel, RDMA_CM_EVENT_DISCONNECTED), 0);
-	CHECK_OK(rdma_disconnect(pair.server));
-	pair_close(&pair);
-}
-
-TEST(client_killed_pending, "client process killed before the answer: nothing hangs",
-     .timeout = 60)
-{
-	struct rdma_conn_param param = usual_param();
-	struct peer peer;
-	struct pair pair;
-
-	start_peer(&peer, peer_request);
-	listen_for(&peer, &pair);
-	receive_port(peer.ready[0]);
-	kill_peer(&peer);
-	expect_no_event(pair.server_channel, 300);
-	if (rdma_accept(pair.server, &param))
-		CHECK(errno > 0);
-	pair_close(&pair);
-}
-
-/* The server's side up to the wanted step; the port goes to the parent. */
-static void peer_listen(struct peer *peer, struct pair *pair)
-{
-	pair_listen(pair, RDMA_PS_TCP);
-	send_port(peer->ready[1], ntohs(rdma_get_src_port(pair->listener)));
-	pair->request = expect_event(pair->server_channel, RDMA_CM_EVENT_CONNECT_REQUEST,
-				     EVENT_TIMEOUT);
-	pair->server = pair->request->id;
-}
-
-static void peer_accept(struct peer *peer)
-{
-	struct rdma_conn_param param = usual_param();
-	struct pair pair;
-
-	peer_listen(peer, &pair);
-	make_qp(pair.server);
-	CHECK_OK(rdma_accept(pair.server, &param));
-	CHECK_EQ(take_event(pair.server_channel, RDMA_CM_EVENT_ESTABLISHED), 0);
-}
-
-static void peer_hesitate(struct peer *peer)
-{
-	struct pair pair;
-
-	peer_listen(peer, &pair);
-}
-
-TEST(server_killed, "server process killed while connected: DISCONNECTED", .timeout = 60)
-{
-	struct peer peer;
-	struct pair pair;
-
-	start_peer(&peer, peer_accept);
-	connect_to(&pair, receive_port(peer.ready[0]), RDMA_PS_TCP);
-	CHECK_EQ(take_event(pair.client_channel, RDMA_CM_EVENT_ESTABLISHED), 0);
-	receive_port(peer.ready[0]);
-	kill_peer(&peer);
-	CHECK_EQ(take_event(pair.client_channel, RDMA_CM_EVENT_DISCONNECTED), 0);
-	CHECK_OK(rdma_disconnect(pair.client));
-	rdma_destroy_qp(pair.client);
-	CHECK_OK(rdma_destroy_id(pair.client));
-}
-
-TEST(server_killed_pending, "server process killed before it answered: REJECTED",
-     .timeout = 60)
-{
-	struct peer peer;
-	struct pair pair;
-
-	start_peer(&peer, peer_hesitate);
-	connect_to(&pair, receive_port(peer.ready[0]), RDMA_PS_TCP);
-	receive_port(peer.ready[0]);
-	kill_peer(&peer);
-	CHECK_EQ(take_event(pair.client_channel, RDMA_CM_EVENT_REJECTED), REASON_CONSUMER);
-	rdma_destroy_qp(pair.client);
-	CHECK_OK(rdma_destroy_id(pair.client));
-}
 
 /* ---- The link --------------------------------------------------------------- */
 
@@ -441,7 +256,7 @@ static void *connecting_main(void *argument)
 	for (int i = 0; i < ROUNDS; i++) {
 		struct pair pair;
 
-		connect_to(&pair, ntohs(((struct sockaddr_in *)addr)->sin_port), RDMA_PS_TCP);
+		pair_connect_to(&pair, ntohs(((struct sockaddr_in *)addr)->sin_port), RDMA_PS_TCP);
 		CHECK_EQ(take_event(pair.client_channel, RDMA_CM_EVENT_ESTABLISHED), 0);
 		CHECK_OK(rdma_disconnect(pair.client));
 		rdma_destroy_qp(pair.client);

@@ -70,6 +70,21 @@ static inline void pair_to_request(struct pair *pair, enum rdma_port_space ps)
 	pair_request(pair, &param);
 }
 
+/* The client's steps of a struct pair whose listener is in another process. */
+static inline void pair_connect_to(struct pair *pair, uint16_t port, enum rdma_port_space ps)
+{
+	struct rdma_conn_param param = usual_param();
+
+	memset(pair, 0, sizeof(*pair));
+	pair->client_channel = make_channel();
+	pair->client = make_id(pair->client_channel, ps);
+	CHECK_OK(rdma_resolve_addr(pair->client, NULL, test_addr(port), 5000));
+	CHECK_EQ(take_event(pair->client_channel, RDMA_CM_EVENT_ADDR_RESOLVED), 0);
+	make_qp(pair->client);
+	pair_route(pair);
+	CHECK_OK(rdma_connect(pair->client, &param));
+}
+
 static inline struct ibv_qp_attr query_qp(struct ibv_qp *qp)
 {
 	struct ibv_qp_init_attr init;
