@@ -34,7 +34,8 @@ fn serves_by_steps(lab: &Lab) -> Result<()> {
 }
 
 fn serve(lab: &Lab, options: &[&str]) -> Result<()> {
-    const PORT: &str = "5556";
+    // Not that of the kernel's target, which listens for as long as its module is loaded.
+    const PORT: &str = "5558";
     const GUID: &str = "0002c90300a0b0c0";
     let (file, ip) = (lab.programs.join(EXAMPLE), ip()?);
     let mut words = vec![file.to_str().unwrap_or_default(), &ip, PORT, GUID, "32"];
