@@ -36,7 +36,6 @@ impl<L: Link> Channel<L> {
         self.memory_queue.clear();
         self.room_queue.clear();
         self.early.clear();
-        self.tickets.clear();
         self.abort_where(|_| true);
         true
     }

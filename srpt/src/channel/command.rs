@@ -155,6 +155,8 @@ impl<L: Link> Channel<L> {
 
     /// The executor gives a command back.
     pub(super) fn executed(&mut self, completed: Completed) {
+        // Whatever became of its slot, the executor does not have it any more.
+        self.executing = self.executing.saturating_sub(1);
         let Token(index) = completed.token;
         let slot = self.slots.get_mut(index);
         let Some(slot) = slot.filter(|slot| slot.step == Step::Execute) else {
@@ -165,7 +167,6 @@ impl<L: Link> Channel<L> {
             self.pool.give_back(completed.buffer);
             return;
         };
-        self.executing = self.executing.saturating_sub(1);
         slot.buffer = completed.buffer;
         if slot.aborted {
             self.drop_command(index);

@@ -18,6 +18,9 @@ pub enum Work {
     Request,
     /// The write that shows that all before it came back.
     Drain,
+    /// A read or write that another request, behind it, speaks for. It comes
+    /// back by itself only if it failed.
+    Part,
 }
 
 impl Work {
@@ -29,6 +32,7 @@ impl Work {
             Self::Response(slot, count) => (2, slot, count),
             Self::Request => (3, 0, 0),
             Self::Drain => (4, 0, 0),
+            Self::Part => (5, 0, 0),
         };
         kind << 32 | u64::from(slot) << 16 | u64::from(count)
     }
@@ -42,6 +46,7 @@ impl Work {
             2 => Some(Self::Response(slot, count)),
             3 => Some(Self::Request),
             4 => Some(Self::Drain),
+            5 => Some(Self::Part),
             _ => None,
         }
     }
@@ -135,6 +140,7 @@ mod tests {
             Work::Response(1023, u16::MAX),
             Work::Request,
             Work::Drain,
+            Work::Part,
         ] {
             assert_eq!(Work::decode(work.encode()), Some(work));
         }

@@ -235,7 +235,7 @@ impl<L: Link> Channel<L> {
                 self.room = self.room.saturating_add(count);
                 self.release(slot);
             }
-            (Work::Request, Ok(_)) => {}
+            (Work::Request | Work::Part, Ok(_)) => {}
             (Work::Drain, _) => self.drained = self.state >= ChannelState::Draining,
             (_, Err(status)) => self.broken(status),
         }

@@ -231,7 +231,7 @@ fn add(
                 length,
             };
             chain.push(SendRequest {
-                work: Work::Transfer(0, 0),
+                work: Work::Part,
                 operation: match slot.direction {
                     Direction::In => Operation::Write(remote),
                     _ => Operation::Read(remote),

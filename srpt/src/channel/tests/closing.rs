@@ -1,5 +1,7 @@
 //! The end of a channel.
 
+use std::sync::Arc;
+
 use rdmacm::abi::{
     RDMA_CM_EVENT_DEVICE_REMOVAL, RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_ESTABLISHED,
     RDMA_CM_EVENT_UNREACHABLE,
@@ -7,8 +9,11 @@ use rdmacm::abi::{
 
 use super::super::link::{Completion, Work};
 use super::super::state::ChannelState;
-use super::world::{World, read, write};
+use super::data::indirect;
+use super::world::{World, command, read, write};
 use crate::cm_event;
+use crate::session::{Message, Peers, Sessions};
+use crate::wire::{Lun, PortId};
 
 #[test]
 fn a_logout_disconnects_and_drains() {
@@ -70,6 +75,54 @@ fn a_failed_read_closes_the_channel_and_the_command_is_not_executed() {
     world.run();
     assert_eq!(world.channel.state(), ChannelState::Disconnected);
     assert_eq!(world.shared.borrow().started, 0);
+}
+
+#[test]
+fn a_reset_of_another_channel_outlasts_the_closing_of_this_one() {
+    let sessions = Arc::new(Sessions::default());
+    let enter = |multi| {
+        let nexus = (PortId([1; 16]), PortId([2; 16]));
+        Arc::new(sessions.enter(nexus, multi).unwrap().0)
+    };
+    let (mut resetter, other) = (enter(false), enter(true));
+    let mut world = World::new();
+    world.shared.borrow_mut().slow = true;
+    world.send(&command(1, 0x2A, 0, 0, &[]));
+    resetter.reset(Lun::default());
+    for message in other.member().messages() {
+        let Message::Reset(lun, ticket) = message else {
+            panic!("{message:?}");
+        };
+        world.channel.reset(lun, ticket);
+    }
+    world.channel.close();
+    world.run();
+    assert!(resetter.resetting(), "the command is still executed");
+    world.finish_commands();
+    assert!(!resetter.resetting());
+}
+
+#[test]
+fn flushed_pieces_end_no_other_command() {
+    // The executor has the command in slot 0 while the pieces of slot 1 fail.
+    for (opcode, formats, count) in [(0x28, 0x02, 7), (0x2A, 0x20, 6)] {
+        let mut world = World::new();
+        world.shared.borrow_mut().slow = true;
+        world.send(&read(1, 512, 0, 512));
+        world.shared.borrow_mut().slow = false;
+        let pieces = [(0, 100), (1000, 100), (5000, 100)];
+        let mut unit = command(2, opcode, 300, formats, &indirect(0, 3, 300, &pieces));
+        unit[count] = 3;
+        world.send(&unit);
+        assert!(world.shared.borrow().sends.len() >= 3);
+        world.channel.close();
+        world.run();
+        assert_eq!(world.channel.state(), ChannelState::Draining);
+        assert_eq!(world.channel.executing(), 1);
+        world.finish_commands();
+        assert_eq!(world.channel.executing(), 0);
+        assert_eq!(world.channel.state(), ChannelState::Disconnected);
+    }
 }
 
 #[test]

@@ -18,7 +18,7 @@ fn table(total: u32, lengths: &[(u64, u32)]) -> Vec<u8> {
 }
 
 /// An indirect descriptor whose list of `entries` is at `offset`.
-fn indirect(offset: u64, entries: u32, total: u32, present: &[(u64, u32)]) -> Vec<u8> {
+pub fn indirect(offset: u64, entries: u32, total: u32, present: &[(u64, u32)]) -> Vec<u8> {
     let mut bytes = segment(offset, entries * 16);
     bytes.extend(table(total, present));
     bytes
