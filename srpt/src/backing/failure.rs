@@ -18,7 +18,7 @@ pub enum Doing {
 /// The sense data for error number `errno` of the kernel.
 pub fn sense(doing: Doing, errno: i32) -> Sense {
     match (doing, errno) {
-        (_, libc::ENOMEM | libc::ECANCELED) => INTERNAL_TARGET_FAILURE,
+        (_, libc::ENOMEM | libc::EAGAIN | libc::ECANCELED) => INTERNAL_TARGET_FAILURE,
         (Doing::Reading, _) => UNRECOVERED_READ_ERROR,
         (Doing::Writing, libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => SPACE_ALLOCATION_FAILED,
         (Doing::Writing, libc::EROFS | libc::EPERM) => WRITE_PROTECTED,

@@ -41,6 +41,7 @@ impl Backing {
         if !kind.is_file() && !kind.is_block_device() {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
+        clear_nonblocking(&file)?;
         lock(&file, read_only)?;
         let block_size = if kind.is_block_device() {
             sector_size(&file)?
@@ -70,6 +71,20 @@ impl AsRawFd for Backing {
     fn as_raw_fd(&self) -> RawFd {
         self.file.as_raw_fd()
     }
+}
+
+/// Requests on an open file are to wait for the device: io_uring fails them
+/// with `EAGAIN` where the file is not to block and the device cannot tell
+/// beforehand whether it would.
+fn clear_nonblocking(file: &File) -> io::Result<()> {
+    let fd = file.as_raw_fd();
+    // SAFETY: fcntl with these commands takes a descriptor, which is open, and
+    // a number.
+    let set = unsafe {
+        let flags = libc::fcntl(fd, libc::F_GETFL);
+        flags >= 0 && libc::fcntl(fd, libc::F_SETFL, flags & !libc::O_NONBLOCK) >= 0
+    };
+    set.then_some(()).ok_or_else(io::Error::last_os_error)
 }
 
 fn lock(file: &File, shared: bool) -> io::Result<()> {
@@ -119,6 +134,17 @@ mod tests {
         let one = Backing::open(file.path(), true).unwrap();
         let other = Backing::open(file.path(), true).unwrap();
         assert!(!one.thin && !other.thin);
+    }
+
+    #[test]
+    fn requests_on_an_open_file_wait_for_the_device() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for read_only in [true, false] {
+            let backing = Backing::open(file.path(), read_only).unwrap();
+            // SAFETY: a number comes back for an open descriptor.
+            let flags = unsafe { libc::fcntl(backing.as_raw_fd(), libc::F_GETFL) };
+            assert_eq!(flags & libc::O_NONBLOCK, 0);
+        }
     }
 
     #[test]

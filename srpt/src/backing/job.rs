@@ -56,6 +56,8 @@ pub struct Job {
     step: Step,
     /// Bytes of the current step that are done.
     done: u64,
+    /// How often in a row the kernel had no resources for the request.
+    refused: u8,
 }
 
 /// The kernel request that is under way.
@@ -97,6 +99,9 @@ pub enum Next {
 const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
 const ZERO: i32 = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
 
+/// How often in a row a request may end with `EAGAIN` until that is an error.
+const MOST_REFUSALS: u8 = 8;
+
 /// Bytes that are written at once where the kernel cannot fill by itself.
 const PATTERN: usize = 64 << 10;
 
@@ -131,6 +136,7 @@ impl Job {
             buffer,
             step,
             done: 0,
+            refused: 0,
         }
     }
 
@@ -221,6 +227,7 @@ impl Job {
         let Ok(count) = u64::try_from(result) else {
             return self.failed(result.saturating_neg());
         };
+        self.refused = 0;
         self.done = self.done.saturating_add(count);
         match &mut self.step {
             // The file has become shorter than the disk.
@@ -264,7 +271,11 @@ impl Job {
     }
 
     fn failed(&mut self, errno: i32) -> Next {
-        if matches!(errno, libc::EINTR | libc::EAGAIN) {
+        if errno == libc::EINTR {
+            return Next::Request;
+        }
+        if errno == libc::EAGAIN && self.refused < MOST_REFUSALS {
+            self.refused += 1;
             return Next::Request;
         }
         let Step::Clear { extents, mode } = &mut self.step else {
@@ -330,6 +341,38 @@ mod tests {
         assert_eq!(job.completed(1000), Next::Request);
         assert_eq!(job.completed(-libc::EINTR), Next::Request);
         assert_eq!(job.completed(3096), Next::Done);
+    }
+
+    #[test]
+    fn a_kernel_that_only_says_again_is_not_asked_for_ever() {
+        let write = Work::Write {
+            offset: 0,
+            length: 4096,
+            sync: true,
+        };
+        let clear = Work::Clear {
+            extents: extents(&[(0, 512)]),
+            release: true,
+        };
+        for work in [write, Work::Sync, clear] {
+            let mut job = Job::new(work, buffer(4096));
+            let mut next = Next::Request;
+            for _ in 0..=MOST_REFUSALS {
+                assert_eq!(next, Next::Request);
+                next = job.completed(-libc::EAGAIN);
+            }
+            assert_eq!(next, Next::Failed(Doing::Writing, libc::EAGAIN));
+        }
+        // Whatever gets on starts afresh.
+        let work = Work::Read {
+            offset: 0,
+            length: 4096,
+        };
+        let mut job = Job::new(work, buffer(4096));
+        for _ in 0..16 {
+            assert_eq!(job.completed(-libc::EAGAIN), Next::Request);
+            assert_eq!(job.completed(1), Next::Request);
+        }
     }
 
     #[test]
