@@ -223,6 +223,10 @@ impl Executor for DiskExecutor {
         Some(self.ring.as_fd())
     }
 
+    fn has_backlog(&self) -> bool {
+        self.ring.has_backlog()
+    }
+
     fn reset(&mut self, lun: Lun) {
         let disk = lun
             .number()

@@ -28,6 +28,10 @@ use crate::wire::login::{LoginRequest, LoginResponse, OtherChannels, login_rejec
 /// error. After that it is destroyed, which has the same effect.
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 
+/// How long to wait, in milliseconds, before an executor with a backlog is
+/// polled again.
+const BACKLOG_PAUSE: libc::c_int = 10;
+
 /// A login that may go on.
 pub struct Admitted {
     /// The request's identifier.
@@ -218,8 +222,10 @@ impl Driver {
             entry(Some(self.membership.member().wake().as_fd())),
         ];
         // Without notification to come there may be completions right now.
+        let backlog = self.channel.executor().has_backlog();
         let timeout = match (self.pump.is_armed(), draining) {
             (false, _) => 0,
+            (true, _) if backlog => BACKLOG_PAUSE,
             (true, true) => 1000,
             (true, false) => -1,
         };

@@ -240,6 +240,13 @@ pub trait Executor {
         None
     }
 
+    /// Whether [`Executor::poll`] is to be called again soon though nothing
+    /// makes the descriptor readable: begun commands wait for resources that
+    /// the kernel does not have now.
+    fn has_backlog(&self) -> bool {
+        false
+    }
+
     /// Where all buffers of this channel will lie: `length` bytes at `base`,
     /// mapped until the executor is dropped. For registration with the kernel
     /// (`io_uring`'s fixed buffers); the memory is not to be touched.

@@ -9,7 +9,7 @@ use io_uring::{IoUring, opcode, types};
 use super::failure;
 use super::file::Backing;
 use super::job::{Job, Next, Work};
-use crate::executor::{Completed, Outcome, Token};
+use crate::executor::{Completed, Outcome, Token, status};
 use crate::memory::Buffer;
 
 /// Requests that are queued before the kernel is told, at most.
@@ -102,10 +102,9 @@ impl Ring {
             }
             Err(error) => {
                 let entry = self.jobs.get_mut(index).and_then(Option::take);
-                let errno = error.raw_os_error().unwrap_or(libc::EIO);
                 Err(Completed {
                     token,
-                    outcome: Outcome::check(failure::sense(failure::Doing::Writing, errno)),
+                    outcome: not_queued(&error),
                     buffer: entry.map_or_else(Buffer::empty, |entry| entry.job.buffer),
                 })
             }
@@ -141,11 +140,19 @@ impl Ring {
         loop {
             let accepted = self.submit();
             let ended = self.reap(done);
-            let queued = !self.uring.submission().is_empty();
+            let queued = self.has_backlog();
             if ended == 0 && !(queued && accepted) {
                 return;
             }
         }
+    }
+
+    /// Whether requests wait for the next [`Ring::poll`]. After a poll they do
+    /// if the kernel has no resources for them now; no completion need come.
+    pub fn has_backlog(&self) -> bool {
+        // SAFETY: no other view of the queue exists while the ring is borrowed,
+        // which is for one thread, and this one is gone at once.
+        !unsafe { self.uring.submission_shared() }.is_empty()
     }
 
     /// Commands that are under way.
@@ -156,7 +163,7 @@ impl Ring {
     /// False if the kernel does not take what is queued now (EBUSY, EAGAIN):
     /// the next poll tries again.
     fn submit(&mut self) -> bool {
-        if self.uring.submission().is_empty() {
+        if !self.has_backlog() {
             return true;
         }
         match self.uring.submit() {
@@ -193,10 +200,7 @@ impl Ring {
             Some(outcome) => outcome,
             None => match self.queue(token) {
                 Ok(()) => return,
-                Err(error) => {
-                    let errno = error.raw_os_error().unwrap_or(libc::EIO);
-                    Outcome::check(failure::sense(failure::Doing::Writing, errno))
-                }
+                Err(error) => not_queued(&error),
             },
         };
         if let Some(entry) = self.jobs.get_mut(index).and_then(Option::take) {
@@ -237,6 +241,13 @@ impl Ring {
         // SAFETY: as before.
         unsafe { self.uring.submission().push(request) }.map_err(io::Error::other)
     }
+}
+
+/// The outcome of a job whose next request the kernel does not take. Nothing is
+/// known to be wrong with the disk: the initiator may try again.
+fn not_queued(error: &io::Error) -> Outcome {
+    log::warn!("srp: cannot queue a request: {error}");
+    Outcome::status(status::BUSY)
 }
 
 /// The outcome of a job that has come to its end.

@@ -99,6 +99,26 @@ fn many_commands_are_under_way_at_once_and_move_the_right_bytes() {
 }
 
 #[test]
+fn what_is_not_handed_to_the_kernel_yet_is_a_backlog() {
+    let Some(mut disk) = Disk::new() else { return };
+    assert!(!disk.ring.has_backlog());
+    for number in 0..2 {
+        let done = disk
+            .ring
+            .start(Token(number), 0, Work::Sync, Buffer::empty(), 0);
+        assert!(done.is_ok() && disk.ring.has_backlog());
+    }
+    assert_eq!(disk.finish().len(), 2);
+    assert!(!disk.ring.has_backlog());
+}
+
+#[test]
+fn a_request_that_finds_no_place_makes_the_target_busy() {
+    let outcome = not_queued(&io::Error::from_raw_os_error(libc::EAGAIN));
+    assert_eq!((outcome.status, outcome.sense), (status::BUSY, None));
+}
+
+#[test]
 fn holes_read_as_zeros_and_take_no_space() {
     let Some(mut disk) = Disk::new() else { return };
     let file = disk.file.as_file();
