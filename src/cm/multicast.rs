@@ -7,6 +7,7 @@
 
 use std::ffi::c_void;
 use std::fmt;
+use std::mem;
 use std::sync::{Arc, Weak};
 
 use crate::abi::{
@@ -21,7 +22,7 @@ use crate::kernel::ucma::{JoinMulticast, LeaveMulticast};
 use crate::lock::atomic::{AtomicU64, Ordering};
 use crate::lock::{Condvar, Mutex, clean, locked};
 use crate::verbs;
-use crate::verbs::bindings::{ibv_attach_mcast, ibv_detach_mcast, ibv_gid};
+use crate::verbs::bindings::{ibv_attach_mcast, ibv_detach_mcast, ibv_gid, ibv_qp};
 
 use super::accounting::Accounting;
 use super::id::Id;
@@ -74,7 +75,6 @@ pub struct Membership {
     accounting: Accounting,
     progress: Mutex<Progress>,
     settled: Condvar,
-    attachment: Mutex<Option<Attachment>>,
 }
 
 // SAFETY: the context is the program's, passed on and never dereferenced; all
@@ -94,9 +94,11 @@ enum Progress {
     Failed,
 }
 
-/// The group that the identifier's queue pair is attached to.
-#[derive(Clone, Copy)]
-struct Attachment {
+/// A group that the identifier's queue pair is attached to. Belongs to the
+/// identifier: what libibverbs could not detach outlives the membership.
+pub struct Attachment {
+    /// The membership's number.
+    uid: u64,
     gid: ibv_gid,
     lid: u16,
 }
@@ -112,7 +114,6 @@ impl Membership {
             accounting: Accounting::new(),
             progress: Mutex::new(Progress::Joining),
             settled: Condvar::new(),
-            attachment: Mutex::new(None),
         });
         BY_UID.insert(membership.uid, Arc::downgrade(&membership));
         membership
@@ -261,7 +262,9 @@ fn unlink_newest(id: &Id, addr: &SockAddr) -> Option<Arc<Membership>> {
 }
 
 /// Leaves the group that was joined last with this address. Blocks until all
-/// events of the membership are acknowledged.
+/// events of the membership are acknowledged. If the queue pair cannot be
+/// detached, which may be because the program has done so itself, the log says
+/// so; destroying the queue pair tries once more.
 ///
 /// # Errors
 /// `EADDRNOTAVAIL` if the group was not joined; else what the kernel says,
@@ -281,7 +284,7 @@ pub fn leave(id: &Arc<Id>, addr: &SockAddr) -> Result<()> {
         })?;
     {
         let _guard = id.lock_qp();
-        detach(id, &membership);
+        detach(id, |attachment| attachment.uid == membership.uid);
     }
     let reported = reply.events_reported;
     membership
@@ -302,6 +305,7 @@ pub(super) fn joined(membership: &Arc<Membership>, id: &Id, ud: &rdma_ud_param) 
         return Ok(());
     }
     let attachment = Attachment {
+        uid: membership.uid,
         gid: ud.ah_attr.grh.dgid,
         lid: ud.ah_attr.dlid,
     };
@@ -320,35 +324,42 @@ pub(super) fn joined(membership: &Arc<Membership>, id: &Id, ud: &rdma_ud_param) 
     if status != 0 {
         return Err(verbs::failure(status, "attach the queue pair to a group"));
     }
-    *locked(&membership.attachment) = Some(attachment);
+    id.state().attachments.push(attachment);
     Ok(())
 }
 
 /// Detaches the identifier's queue pair from all groups, before it is
 /// destroyed. The caller holds [`Id::lock_qp`].
 pub(super) fn detach_all(id: &Id) {
-    let memberships = id.state().memberships.clone();
-    for membership in memberships {
-        detach(id, &membership);
-    }
+    detach(id, |_| true);
 }
 
-/// Detaches the identifier's queue pair from a group, if the library attached
-/// it. The caller holds [`Id::lock_qp`].
-fn detach(id: &Id, membership: &Membership) {
-    let Some(attachment) = locked(&membership.attachment).take() else {
-        return;
-    };
+/// Detaches the identifier's queue pair from those groups that the library
+/// attached it to and `chosen` names. Where that fails, it counts as attached.
+/// The caller holds [`Id::lock_qp`].
+fn detach(id: &Id, chosen: impl Fn(&Attachment) -> bool) {
     let qp = id.qp();
     if qp.is_null() {
         return;
     }
+    let attachments = mem::take(&mut id.state().attachments);
+    let remaining = attachments
+        .into_iter()
+        .filter(|attachment| !chosen(attachment) || !detach_from(id, qp, attachment))
+        .collect();
+    id.state().attachments = remaining;
+}
+
+/// Detaches the identifier's queue pair from a group; `false` if that fails.
+/// The caller holds [`Id::lock_qp`].
+fn detach_from(id: &Id, qp: *mut ibv_qp, attachment: &Attachment) -> bool {
     // SAFETY: the lock keeps the library from destroying the queue pair.
     let status = unsafe { ibv_detach_mcast(qp, &attachment.gid, attachment.lid) };
     if status != 0 {
-        let error = verbs::failure(status, "detach the queue pair");
-        log::warn!("{id}: {membership}: {error}");
+        let error = verbs::failure(status, "detach the queue pair from a group");
+        log::warn!("{id}: {error}");
     }
+    status == 0
 }
 
 #[cfg(test)]

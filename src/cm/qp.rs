@@ -233,7 +233,11 @@ pub fn destroy(id: &Id) {
         id.set_qp(qp);
         return;
     }
-    id.state().qp_initialised = false;
+    {
+        let mut state = id.state();
+        state.qp_initialised = false;
+        state.attachments.clear();
+    }
     log::debug!("{id}: QP destroyed");
     // An XRC shared receive queue uses the completion queue as well.
     if qp_type != IBV_QPT_XRC_RECV || id.srq().is_null() {

@@ -31,7 +31,7 @@ use super::ece::EcePair;
 use super::endpoint::EndpointAttr;
 use super::handler::HandlerLock;
 use super::messenger::Messenger;
-use super::multicast::Membership;
+use super::multicast::{Attachment, Membership};
 use super::waiters::{Waiters, Waiting};
 use super::{channel, cq};
 
@@ -79,6 +79,8 @@ pub struct State {
     pub endpoint: Option<EndpointAttr>,
     /// Multicast groups, newest first.
     pub memberships: Vec<Arc<Membership>>,
+    /// Multicast groups that the queue pair is attached to.
+    pub attachments: Vec<Attachment>,
     /// Progress of address information resolution.
     pub resolution: Resolution,
     /// What the public `path_rec` points to.
