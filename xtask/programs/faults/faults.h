@@ -14,7 +14,8 @@
 
 #include <rdma/rdma_cma.h>
 
-enum side { CLIENT, SERVER, SIDES };
+/* A member joins and leaves a multicast group; it needs no peer. */
+enum side { CLIENT, SERVER, MEMBER, SIDES };
 enum style { ASYNCHRONOUS, SYNCHRONOUS, STYLES };
 
 /* One victim to be run. */

@@ -75,7 +75,7 @@ static const struct fault {
 	{ "short", "retval=4", ENODATA },
 };
 
-static const char *const SIDE_NAMES[] = { "client", "server" };
+static const char *const SIDE_NAMES[] = { "client", "server", "member" };
 static const char *const STYLE_NAMES[] = { "asynchronous", "synchronous" };
 
 void need(bool good, const char *what)
@@ -251,9 +251,7 @@ static int judge_all(struct judge *judge, struct order order)
 	int faults = 0, errors = 0, wrong = 0;
 	const char *what;
 
-	order.port = peer_port(judge->peer);
-	if (order.side == SERVER)
-		order.port = 0;
+	order.port = order.side == CLIENT ? peer_port(judge->peer) : 0;
 	order.number = 0;
 	usual = run_victim(judge, &order);
 	if (usual.status || usual.tried.error || usual.settled.error)

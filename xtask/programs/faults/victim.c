@@ -10,6 +10,7 @@
  */
 #include "faults.h"
 
+#include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
 #include <malloc.h>
@@ -25,6 +26,7 @@
 /* All that one connection consists of. */
 struct end {
 	struct rdma_event_channel *channel;
+	struct rdma_event_channel *second;
 	struct rdma_cm_id *listener;
 	struct rdma_cm_id *id;
 	struct rdma_addrinfo *info;
@@ -60,10 +62,10 @@ static int fail(const char *step, int error)
 			return fail(#call, errno);                             \
 	} while (0)
 
-static struct ibv_qp_init_attr qp_attributes(void)
+static struct ibv_qp_init_attr qp_attributes(enum ibv_qp_type type)
 {
 	return (struct ibv_qp_init_attr){
-		.qp_type = IBV_QPT_RC,
+		.qp_type = type,
 		.cap = { .max_send_wr = 1, .max_recv_wr = 1,
 			 .max_send_sge = 1, .max_recv_sge = 1 },
 	};
@@ -79,16 +81,16 @@ static struct rdma_conn_param parameters(void)
 
 static int create_qp(struct rdma_cm_id *id)
 {
-	struct ibv_qp_init_attr attr = qp_attributes();
+	struct ibv_qp_init_attr attr = qp_attributes(id->qp_type);
 
 	TRY(rdma_create_qp(id, NULL, &attr));
 	return 0;
 }
 
-static int create_channel(struct end *end)
+static int create_channel(struct rdma_event_channel **channel)
 {
-	end->channel = rdma_create_event_channel();
-	return end->channel ? 0 : fail("rdma_create_event_channel", errno);
+	*channel = rdma_create_event_channel();
+	return *channel ? 0 : fail("rdma_create_event_channel", errno);
 }
 
 /* Waits for an event of this type; the manual lets signals end the wait. */
@@ -126,7 +128,7 @@ static int client(struct end *end, struct sockaddr *to)
 {
 	struct rdma_conn_param param = parameters();
 
-	if (create_channel(end))
+	if (create_channel(&end->channel))
 		return -1;
 	TRY(rdma_create_id(end->channel, &end->id, NULL, RDMA_PS_TCP));
 	TRY(rdma_resolve_addr(end->id, NULL, to, 5000));
@@ -146,7 +148,7 @@ static int server(struct end *end, struct sockaddr *own)
 {
 	struct rdma_conn_param param = parameters();
 
-	if (create_channel(end))
+	if (create_channel(&end->channel))
 		return -1;
 	TRY(rdma_create_id(end->channel, &end->listener, NULL, RDMA_PS_TCP));
 	TRY(rdma_bind_addr(end->listener, own));
@@ -178,7 +180,7 @@ static int look_up(struct end *end, const struct sockaddr *whom, int flags)
 
 static int synchronous_client(struct end *end, struct sockaddr *to)
 {
-	struct ibv_qp_init_attr attr = qp_attributes();
+	struct ibv_qp_init_attr attr = qp_attributes(IBV_QPT_RC);
 	struct rdma_conn_param param = parameters();
 
 	if (look_up(end, to, 0))
@@ -191,7 +193,7 @@ static int synchronous_client(struct end *end, struct sockaddr *to)
 
 static int synchronous_server(struct end *end, struct sockaddr *own)
 {
-	struct ibv_qp_init_attr attr = qp_attributes();
+	struct ibv_qp_init_attr attr = qp_attributes(IBV_QPT_RC);
 	struct rdma_conn_param param = parameters();
 
 	if (look_up(end, own, RAI_PASSIVE))
@@ -202,6 +204,44 @@ static int synchronous_server(struct end *end, struct sockaddr *own)
 	TRY(rdma_get_request(end->listener, &end->id));
 	TRY(rdma_accept(end->id, &param));
 	TRY(rdma_disconnect(end->id));
+	return 0;
+}
+
+static struct sockaddr_in group(void)
+{
+	return (struct sockaddr_in){ .sin_family = AF_INET, .sin_addr.s_addr = htonl(0xEF010203) };
+}
+
+static int member(struct end *end, struct sockaddr *own)
+{
+	struct sockaddr_in multicast = group();
+	uint8_t service = 8;
+
+	if (create_channel(&end->channel) || create_channel(&end->second))
+		return -1;
+	TRY(rdma_create_id(end->channel, &end->id, NULL, RDMA_PS_UDP));
+	TRY(rdma_set_option(end->id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &service, 1));
+	TRY(rdma_bind_addr(end->id, own));
+	if (create_qp(end->id))
+		return -1;
+	TRY(rdma_join_multicast(end->id, (struct sockaddr *)&multicast, NULL));
+	if (await(end, RDMA_CM_EVENT_MULTICAST_JOIN, NULL))
+		return -1;
+	TRY(rdma_migrate_id(end->id, end->second));
+	TRY(rdma_leave_multicast(end->id, (struct sockaddr *)&multicast));
+	return 0;
+}
+
+static int synchronous_member(struct end *end, struct sockaddr *own)
+{
+	struct sockaddr_in multicast = group();
+
+	TRY(rdma_create_id(NULL, &end->id, NULL, RDMA_PS_UDP));
+	TRY(rdma_bind_addr(end->id, own));
+	if (create_qp(end->id))
+		return -1;
+	TRY(rdma_join_multicast(end->id, (struct sockaddr *)&multicast, NULL));
+	/* Leaving waits for the event that the id holds; destroying lets it go. */
 	return 0;
 }
 
@@ -238,12 +278,15 @@ static void clean_up(struct end *end, enum style style)
 	destroy(end->listener);
 	if (end->channel)
 		rdma_destroy_event_channel(end->channel);
+	if (end->second)
+		rdma_destroy_event_channel(end->second);
 }
 
 static void make_connection(const struct order *order)
 {
 	static int (*const run[STYLES][SIDES])(struct end *, struct sockaddr *) = {
-		{ client, server }, { synchronous_client, synchronous_server },
+		{ client, server, member },
+		{ synchronous_client, synchronous_server, synchronous_member },
 	};
 	struct sockaddr_storage place = with_port(address, order->port);
 	struct end end = { .channel = NULL };
