@@ -41,9 +41,10 @@ impl<L: Link> Channel<L> {
         !self.early.contains(&number)
     }
 
-    /// Posts a receive again whose information unit is of no use.
+    /// Posts a receive again whose information unit is of no use. Its credit
+    /// goes back with the next response or [`Channel::settle`].
     pub fn discard(&mut self, number: u16) {
-        self.repost(number);
+        self.give_up(number);
         self.flush_receives();
     }
 

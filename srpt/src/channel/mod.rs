@@ -285,10 +285,19 @@ impl<L: Link> Channel<L> {
             }
             Incoming::Unknown(opcode) => {
                 log::warn!("unusable information unit, operation code {opcode:?}");
-                self.repost(number);
+                self.give_up(number);
             }
         }
         true
+    }
+
+    /// Posts a receive again whose information unit is not answered. The
+    /// credit that it took, if any, is given back later.
+    fn give_up(&mut self, number: u16) {
+        if request::takes_credit(self.rings.unit(number)) {
+            self.pending_credits += 1;
+        }
+        self.repost(number);
     }
 
     /// Remembers to post a receive again.

@@ -35,6 +35,15 @@ impl<'a> Incoming<'a> {
     }
 }
 
+/// Whether the initiator spent a credit on an information unit, however little
+/// of it arrived: on SRP_CMD and SRP_TSK_MGMT.
+pub fn takes_credit(unit: &[u8]) -> bool {
+    matches!(
+        u8_at(unit, 0),
+        Some(Command::OPCODE | TaskManagement::OPCODE)
+    )
+}
+
 /// What a task management request wants done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskFunction {
@@ -158,6 +167,17 @@ mod tests {
             assert!(matches!(Incoming::parse(&unit), Incoming::Unknown(Some(of)) if of == opcode));
         }
         assert!(matches!(Incoming::parse(&[]), Incoming::Unknown(None)));
+    }
+
+    #[test]
+    fn commands_and_task_management_take_credits_even_cut_short() {
+        for opcode in 0..=u8::MAX {
+            let expected = matches!(opcode, 1 | 2);
+            for length in [1, 16, 47, 48] {
+                assert_eq!(takes_credit(&unit(opcode, length)), expected);
+            }
+        }
+        assert!(!takes_credit(&[]));
     }
 
     #[test]

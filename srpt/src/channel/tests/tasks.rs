@@ -139,3 +139,22 @@ fn credits_that_no_response_will_carry_are_given_by_a_request() {
     assert_eq!(world.credits, u32::from(CREDITS));
     assert_eq!(world.channel.state(), ChannelState::Live);
 }
+
+#[test]
+fn the_credit_of_what_was_cut_off_comes_back() {
+    for opcode in [0x01, 0x02] {
+        let mut world = World::new();
+        // More often than there are credits.
+        for length in 1..48 {
+            let mut unit = vec![0; length];
+            unit[0] = opcode;
+            world.send(&unit);
+            world.run();
+            answer_requests(&mut world);
+            world.run();
+            assert_eq!(world.credits, u32::from(CREDITS), "{opcode} {length}");
+        }
+        assert_eq!(world.channel.in_use(), 0);
+        assert_eq!(world.channel.state(), ChannelState::Live);
+    }
+}
