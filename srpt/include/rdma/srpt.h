@@ -137,7 +137,8 @@ struct srpt_port_attr {
   uint32_t max_imm_data;
   // Most bytes of the data of a command; 1 MiB.
   uint32_t max_transfer;
-  // Bytes for the data of a channel's commands in all; 32 MiB.
+  // Bytes for the data of a channel's commands in all, at least 8192 and
+  // twice max_transfer; 32 MiB, or more if that takes it.
   uint64_t pool_size;
   // Rights of the initiator on the queue pairs.
   enum srpt_qp_policy qp_policy;
@@ -192,8 +193,8 @@ extern "C" {
 // Makes a target port with these attributes. Logins reach it through
 // srpt_cm_handler.
 //
-// Returns NULL with errno EINVAL if attr or its ops are NULL or the number of
-// credits is out of range. Free with srpt_remove_one.
+// Returns NULL with errno EINVAL if attr or its ops are NULL, the number of
+// credits is out of range or the pool is too small. Free with srpt_remove_one.
 //
 // What the caller has to see to:
 // attr is NULL or points to a valid structure whose functions keep to what

@@ -46,6 +46,9 @@ pub(super) unsafe fn device(sdev: *const srpt_device) -> Result<Arc<srpt_device>
     }
 }
 
+/// Bytes of the smallest pool: two of the smallest buffers.
+const LEAST_POOL: usize = 2 * 4096;
+
 fn settings(attr: &srpt_port_attr) -> Result<Settings> {
     let or = |given: u32, usual: u32| if given == 0 { usual } else { given };
     // Only a server listens by itself; programs in C do so on their own.
@@ -60,10 +63,13 @@ fn settings(attr: &srpt_port_attr) -> Result<Settings> {
     settings.credits = credits as u16;
     settings.immediate = or(attr.max_imm_data, settings.immediate).min(1 << 20);
     settings.max_transfer = or(attr.max_transfer, 1 << 20) as usize;
-    if attr.pool_size != 0 {
-        settings.pool = usize::try_from(attr.pool_size)
-            .map_err(|_| Error::invalid("have a pool of that size"))?;
-    }
+    // A command holds its data and the list of the pieces at the same time.
+    let least = settings.max_transfer.saturating_mul(2).max(LEAST_POOL);
+    settings.pool = match usize::try_from(attr.pool_size) {
+        Ok(0) => settings.pool.max(least),
+        Ok(size) if size >= least => size,
+        _ => return Err(Error::invalid("have a pool of that size")),
+    };
     if attr.qp_policy == SRPT_QP_MANUAL {
         settings.policy = QpPolicy::Manual;
     }
@@ -73,8 +79,8 @@ fn settings(attr: &srpt_port_attr) -> Result<Settings> {
 /// Makes a target port with these attributes. Logins reach it through
 /// srpt_cm_handler.
 ///
-/// Returns NULL with errno EINVAL if attr or its ops are NULL or the number of
-/// credits is out of range. Free with srpt_remove_one.
+/// Returns NULL with errno EINVAL if attr or its ops are NULL, the number of
+/// credits is out of range or the pool is too small. Free with srpt_remove_one.
 ///
 /// # Safety
 /// attr is NULL or points to a valid structure whose functions keep to what

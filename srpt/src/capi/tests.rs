@@ -139,6 +139,33 @@ fn devices_are_made_with_functions_and_a_sensible_number_of_credits() {
 }
 
 #[test]
+fn a_pool_holds_the_data_of_the_largest_command_and_its_list() {
+    let ops = ops();
+    let cases = [
+        (0, 0, true),
+        (0, (2 << 20) - 1, false),
+        (0, 2 << 20, true),
+        (512, 8191, false),
+        (512, 8192, true),
+        (100_000, 199_999, false),
+        (100_000, 200_000, true),
+        (64 << 20, 0, true),
+        (64 << 20, 32 << 20, false),
+        (u32::MAX, u64::from(u32::MAX), false),
+    ];
+    for (max_transfer, pool_size, fits) in cases {
+        let mut attr = attr(&ops, 0);
+        (attr.max_transfer, attr.pool_size) = (max_transfer, pool_size);
+        // SAFETY: the attributes are valid, and no channel lives.
+        unsafe {
+            let device = srpt_add_one(&attr);
+            assert_eq!(!device.is_null(), fits, "{max_transfer} {pool_size}");
+            srpt_remove_one(device);
+        }
+    }
+}
+
+#[test]
 fn initiator_ports_are_read_as_the_kernel_does() {
     let parse = |text: &str| {
         let mut port = [0xAA; 16];

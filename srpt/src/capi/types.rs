@@ -148,7 +148,8 @@ pub struct srpt_port_attr {
     pub max_imm_data: u32,
     /// Most bytes of the data of a command; 1 MiB.
     pub max_transfer: u32,
-    /// Bytes for the data of a channel's commands in all; 32 MiB.
+    /// Bytes for the data of a channel's commands in all, at least 8192 and
+    /// twice max_transfer; 32 MiB, or more if that takes it.
     pub pool_size: u64,
     /// Rights of the initiator on the queue pairs.
     pub qp_policy: srpt_qp_policy,
