@@ -98,6 +98,25 @@ impl Suite {
         self.record(name, outcome);
     }
 
+    /// Shows and records the cases in what a program printed as TAP. The
+    /// remarks (`# …`) above a failed case are the reason.
+    pub fn record_tap(&mut self, output: &str) {
+        let mut remarks = Vec::new();
+        for line in output.lines() {
+            if let Some(remark) = line.strip_prefix("# ") {
+                println!("{line}");
+                remarks.push(remark);
+            } else if let Some(case) = Case::parse(line) {
+                let outcome = match case.outcome {
+                    Outcome::Failed(_) => Outcome::Failed(remarks.join("; ")),
+                    other => other,
+                };
+                self.record(case.name, outcome);
+                remarks.clear();
+            }
+        }
+    }
+
     /// Whether any case failed.
     pub fn has_failures(&self) -> bool {
         Tally::of(&self.cases).failed > 0
@@ -229,6 +248,17 @@ mod tests {
             Outcome::Failed(String::new()),
         );
         assert_eq!(case, Some(expected));
+    }
+
+    #[test]
+    fn remarks_go_with_the_failed_case_below_them() {
+        let mut suite = Suite::new("faults");
+        suite.record_tap("# 3 faults\nok - a\n# call 2: hangs\nnot ok - b\nfaults: 5\n");
+        let cases = [
+            Case::new("a", Outcome::Passed),
+            Case::new("b", Outcome::Failed("call 2: hangs".into())),
+        ];
+        assert_eq!(suite.cases, cases);
     }
 
     #[test]

@@ -20,7 +20,7 @@ use anyhow::{Context, Result, ensure};
 use super::compile;
 use crate::guest::program;
 use crate::guest::{Bench, ip};
-use crate::report::{Case, Outcome, Suite};
+use crate::report::Suite;
 
 /// The longest that one kind of fault may take.
 const LIMIT: Duration = Duration::from_secs(900);
@@ -92,7 +92,11 @@ pub fn inside(bench: &Bench, suite: &mut Suite) -> Result<()> {
                 while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let done = run(bench, job);
                     let mut suite = suite.lock().unwrap_or_else(|error| error.into_inner());
-                    match done.and_then(|output| report(&output, &mut suite)) {
+                    let counted = done.and_then(|output| {
+                        suite.record_tap(&output);
+                        injected(&output)
+                    });
+                    match counted {
                         Ok(count) => drop(faults.fetch_add(count, Ordering::Relaxed)),
                         Err(error) => suite.check(job.name(), Err(error)),
                     }
@@ -145,46 +149,18 @@ fn run(bench: &Bench, job: &Job) -> Result<String> {
     Ok(running.output())
 }
 
-/// Records the cases in the program's output, with the remarks above a failed
-/// one as the reason; returns the number of faults.
-fn report(output: &str, suite: &mut Suite) -> Result<usize> {
-    let mut remarks = Vec::new();
-    let mut faults = None;
-    for line in output.lines() {
-        if let Some(remark) = line.strip_prefix("# ") {
-            println!("{line}");
-            remarks.push(remark);
-        } else if let Some(case) = Case::parse(line) {
-            let outcome = match case.outcome {
-                Outcome::Failed(_) => Outcome::Failed(remarks.join("; ")),
-                other => other,
-            };
-            suite.record(case.name, outcome);
-            remarks.clear();
-        } else if let Some(count) = line.strip_prefix("faults: ") {
-            faults = Some(count.parse()?);
-        }
-    }
-    faults.context("the program did not come to its end")
+/// The number of faults that the program injected.
+fn injected(output: &str) -> Result<usize> {
+    let count = output
+        .lines()
+        .find_map(|line| line.strip_prefix("faults: "))
+        .context("the program did not come to its end")?;
+    Ok(count.parse()?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn remarks_go_with_the_failed_case_below_them() {
-        let mut suite = Suite::new("faults");
-        let output =
-            "# 3 faults\nok - write EIO, a\n# call 2: hangs\nnot ok - write EIO, b\nfaults: 5\n";
-        assert_eq!(report(output, &mut suite).unwrap(), 5);
-        let cases = [
-            Case::new("write EIO, a", Outcome::Passed),
-            Case::new("write EIO, b", Outcome::Failed("call 2: hangs".into())),
-        ];
-        assert_eq!(suite.cases, cases);
-        assert!(report("ok - write EIO, a\n", &mut suite).is_err());
-    }
 
     #[test]
     fn no_fault_is_left_out_entirely_unless_in_a_hurry() {

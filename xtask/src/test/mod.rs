@@ -18,6 +18,7 @@ mod interop;
 mod pairing;
 mod results;
 mod rust;
+mod soak;
 pub mod srp;
 mod valgrind;
 
@@ -83,10 +84,12 @@ enum Name {
     Srp,
     /// Failing system calls
     Faults,
+    /// Many connections; asked for alone, ten times as many
+    Soak,
 }
 
 impl Name {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 14] = [
         Self::Rust,
         Self::Generated,
         Self::Abi,
@@ -100,6 +103,7 @@ impl Name {
         Self::Helgrind,
         Self::Srp,
         Self::Faults,
+        Self::Soak,
     ];
 
     fn text(self) -> &'static str {
@@ -117,6 +121,7 @@ impl Name {
             Self::Helgrind => "helgrind",
             Self::Srp => "srp",
             Self::Faults => "faults",
+            Self::Soak => "soak",
         }
     }
 
@@ -189,7 +194,8 @@ impl Args {
             println!("\n== {} ==", name.text());
             let started = Instant::now();
             let mut suite = Suite::new(name.text());
-            if let Err(error) = run(name, &place, stage, self.quick, &mut suite) {
+            let alone = self.only == [name];
+            if let Err(error) = run(name, &place, stage, self.quick, alone, &mut suite) {
                 let why = format!("{error:#}");
                 println!("{why}");
                 suite.record("the suite itself", Outcome::Failed(why));
@@ -229,6 +235,7 @@ fn run(
     place: &Result<Place>,
     stage: &Path,
     quick: bool,
+    alone: bool,
     suite: &mut Suite,
 ) -> Result<()> {
     match name {
@@ -270,6 +277,10 @@ fn run(
         Name::Containers => beside.run(name.text(), Some(&containers::build()?), &[], suite),
         Name::Srp => beside.run(name.text(), Some(&srp::build()?), &[], suite),
         Name::Faults => beside.run(name.text(), Some(&faults::build()?), &[], suite),
+        Name::Soak => {
+            let selection = soak::selection(alone);
+            beside.run(name.text(), Some(&soak::build()?), &selection, suite)
+        }
         _ => beside.run(name.text(), None, &[], suite),
     }
 }
@@ -324,6 +335,7 @@ pub fn inside(name: &str, bench: &Bench, suite: &mut Suite) -> Result<()> {
         "helgrind" => helgrind::inside(bench, suite),
         "srp" => srp::inside(bench, suite),
         "faults" => faults::inside(bench, suite),
+        "soak" => soak::inside(bench, suite),
         _ => bail!("no suite {name} runs beside the device"),
     }
 }
