@@ -65,6 +65,11 @@ impl<L: Link> Channel<L> {
                 slot.moving = 0;
                 self.execute(index, buffer);
             }
+            // It would wait for memory for ever, and all others behind it.
+            Data::Remote(list) if list as usize > self.pool.largest() => {
+                slot.moving = 0;
+                self.malformed(index, Malformed::TooManyEntries);
+            }
             Data::Remote(list) => {
                 slot.list = list;
                 if !self.memory_queue.is_empty() || !self.take_memory(index) {

@@ -155,6 +155,25 @@ fn unusable_descriptors_make_the_target_busy_and_cost_no_credit() {
 }
 
 #[test]
+fn a_list_that_no_buffer_holds_makes_the_target_busy_and_stops_nobody() {
+    for (opcode, formats) in [(0x2A, 0x20), (0x28, 0x02)] {
+        let mut world = World::limited(64, 1 << 14, 4096);
+        world.channel.established();
+        let unit = command(1, opcode, 512, formats, &indirect(0, 257, 512, &[]));
+        world.send(&unit);
+        world.send(&read(2, 512, 0, 512));
+        world.run();
+        let answers: Vec<_> = world
+            .responses
+            .iter()
+            .map(|of| (of.tag, of.status))
+            .collect();
+        assert_eq!(answers, [(tag(1), 0x08), (tag(2), 0)]);
+        assert_eq!(world.credits, u32::from(CREDITS));
+    }
+}
+
+#[test]
 fn more_data_than_a_buffer_holds_is_refused_with_sense() {
     let mut world = World::new();
     world.send(&read(1, (1 << 18) + 1, 0, 1 << 19));

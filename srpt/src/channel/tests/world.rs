@@ -178,13 +178,18 @@ impl World {
     }
 
     pub fn connecting(send_queue: u16, pool: usize) -> Self {
+        Self::limited(send_queue, pool, 1 << 18)
+    }
+
+    /// As [`World::connecting`], with commands of so many bytes at most.
+    pub fn limited(send_queue: u16, pool: usize, max_transfer: usize) -> Self {
         let shared = Handle::default();
         let memory = Rings::new(&Sizes {
             credits: CREDITS,
             receive: 8276,
             immediate_offset: 68,
             pool,
-            max_transfer: 1 << 18,
+            max_transfer,
         });
         let mut channel = Channel::new(
             FakeLink(Rc::clone(&shared)),
