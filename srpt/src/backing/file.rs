@@ -8,6 +8,8 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use super::write_back::Losses;
+
 /// An open file or block device. While it is open, no other process that asks
 /// for the same lock (flock(2)) has it: two targets never write one file.
 #[derive(Debug)]
@@ -21,6 +23,8 @@ pub struct Backing {
     pub thin: bool,
     /// The data is in memory (tmpfs): reading and writing wait for no disk.
     pub in_memory: bool,
+    /// Written data that did not reach it.
+    pub losses: Losses,
 }
 
 impl Backing {
@@ -55,6 +59,7 @@ impl Backing {
             block_size,
             // Where the file system or device cannot, zeros are written.
             thin: !read_only,
+            losses: Losses::default(),
         })
     }
 

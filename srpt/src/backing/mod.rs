@@ -7,6 +7,7 @@
 //! | [`file`](mod@file) | opening a file or block device and finding out what it can do |
 //! | [`job`] | one command on its way: which kernel requests it needs, in which order |
 //! | [`ring`] | queueing requests, taking completions |
+//! | [`write_back`] | failed flushes that other channels must hear of |
 //! | [`failure`] | the kernel's error numbers as sense data |
 //!
 //! What a SCSI command means is decided in [`crate::scsi`]; here, parts of the
@@ -16,6 +17,7 @@ pub mod failure;
 pub mod file;
 pub mod job;
 pub mod ring;
+pub mod write_back;
 
 pub use file::Backing;
 pub use job::Work;

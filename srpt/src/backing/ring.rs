@@ -9,6 +9,7 @@ use io_uring::{IoUring, opcode, types};
 use super::failure;
 use super::file::Backing;
 use super::job::{Job, Next, Work};
+use super::write_back::{Watch, is_loss};
 use crate::executor::{Completed, Outcome, Token, status};
 use crate::memory::Buffer;
 
@@ -27,6 +28,8 @@ pub struct Ring {
     /// Files in memory, by number of the disk: they are read and written at
     /// once, since the kernel would hand requests on them to other threads.
     in_memory: Vec<Option<RawFd>>,
+    /// Flushes that failed for other channels, by number of the disk.
+    losses: Vec<Watch>,
     /// By token.
     jobs: Vec<Option<Entry>>,
     under_way: usize,
@@ -49,11 +52,13 @@ impl Ring {
         let files: Vec<_> = disks.clone().map(AsRawFd::as_raw_fd).collect();
         let uring = IoUring::builder().setup_cqsize(COMPLETIONS).build(QUEUE)?;
         uring.submitter().register_files(&files)?;
+        let losses = disks.clone().map(|disk| disk.losses.watch()).collect();
         Ok(Self {
             uring,
             in_memory: disks
                 .map(|disk| disk.in_memory.then(|| disk.as_raw_fd()))
                 .collect(),
+            losses,
             jobs: Vec::new(),
             under_way: 0,
         })
@@ -196,7 +201,12 @@ impl Ring {
         let Some(entry) = self.jobs.get_mut(index).and_then(Option::as_mut) else {
             return;
         };
-        let outcome = match outcome(entry.disk, entry.job.completed(result), entry.good) {
+        let syncing = entry.job.is_syncing();
+        let mut next = entry.job.completed(result);
+        if syncing && let Some(losses) = self.losses.get_mut(entry.disk as usize) {
+            next = judge_flush(next, losses);
+        }
+        let outcome = match outcome(entry.disk, next, entry.good) {
             Some(outcome) => outcome,
             None => match self.queue(token) {
                 Ok(()) => return,
@@ -241,6 +251,16 @@ impl Ring {
         // SAFETY: as before.
         unsafe { self.uring.submission().push(request) }.map_err(io::Error::other)
     }
+}
+
+/// What a flush comes to, given what became of those of other channels.
+fn judge_flush(next: Next, losses: &mut Watch) -> Next {
+    match next {
+        Next::Failed(_, errno) if is_loss(errno) => losses.report(),
+        Next::Done if losses.take() => return Next::Failed(failure::Doing::Writing, libc::EIO),
+        _ => {}
+    }
+    next
 }
 
 /// The outcome of a job whose next request the kernel does not take. Nothing is

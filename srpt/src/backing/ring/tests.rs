@@ -15,7 +15,7 @@ struct Disk {
     ring: Ring,
     pool: Pool,
     file: tempfile::NamedTempFile,
-    _backing: Backing,
+    backing: Backing,
 }
 
 impl Disk {
@@ -40,7 +40,7 @@ impl Disk {
             ring,
             pool,
             file,
-            _backing: backing,
+            backing,
         })
     }
 
@@ -116,6 +116,46 @@ fn what_is_not_handed_to_the_kernel_yet_is_a_backlog() {
 fn a_request_that_finds_no_place_makes_the_target_busy() {
     let outcome = not_queued(&io::Error::from_raw_os_error(libc::EAGAIN));
     assert_eq!((outcome.status, outcome.sense), (status::BUSY, None));
+}
+
+#[test]
+fn a_flush_fails_once_if_that_of_another_channel_has_lost_data() {
+    let Some(mut disk) = Disk::new() else { return };
+    let mut other = disk.backing.losses.watch();
+    let mut buffer = disk.pool.take(512).unwrap();
+    buffer.fill(1);
+    let write = |sync| Work::Write {
+        offset: 0,
+        length: 512,
+        sync,
+    };
+    let lost = Outcome::check(crate::scsi::sense::WRITE_ERROR);
+
+    let failed = Next::Failed(failure::Doing::Writing, libc::EIO);
+    assert!(matches!(judge_flush(failed, &mut other), Next::Failed(..)));
+    disk.ring
+        .start(Token(0), 0, write(false), buffer, 512)
+        .unwrap();
+    let done = disk.finish().remove(0);
+    assert_eq!(done.outcome, Outcome::good(512), "no flush");
+    for expected in [lost, Outcome::good(0)] {
+        disk.ring
+            .start(Token(0), 0, Work::Sync, Buffer::empty(), 0)
+            .unwrap();
+        assert_eq!(disk.finish()[0].outcome, expected);
+    }
+
+    other.report();
+    let mut buffer = done.buffer;
+    for expected in [lost, Outcome::good(512)] {
+        disk.ring
+            .start(Token(0), 0, write(true), buffer, 512)
+            .unwrap();
+        let done = disk.finish().remove(0);
+        assert_eq!(done.outcome, expected);
+        buffer = done.buffer;
+    }
+    assert!(!other.take(), "what was passed on is no new loss");
 }
 
 #[test]
