@@ -87,11 +87,14 @@ impl Udp {
         Ok(())
     }
 
-    /// Undoes [`Udp::connect`].
+    /// Undoes [`Udp::connect`]. The port stays, which peers know already; the
+    /// kernel would give up one that it has chosen itself.
     ///
     /// # Errors
-    /// What `connect(2)` says.
+    /// What `connect(2)` says; `EADDRINUSE` if another socket takes the port
+    /// meanwhile.
     pub fn disconnect(&self) -> Result<()> {
+        let port = self.local()?.port();
         let nobody = libc::sockaddr {
             sa_family: libc::AF_UNSPEC as u16,
             sa_data: [0; 14],
@@ -100,6 +103,11 @@ impl Udp {
         // SAFETY: an address of that many bytes.
         if unsafe { libc::connect(self.as_raw_fd(), &nobody, length) } != 0 {
             return Err(Error::last_os("disconnect a UDP socket"));
+        }
+        let mut left = self.local()?;
+        if left.port() != port {
+            left.set_port(port);
+            self.bind(left)?;
         }
         Ok(())
     }
@@ -229,6 +237,24 @@ mod tests {
         let found = six.source_for(dest).unwrap();
         dest.set_port(plain(six.local().unwrap()).port());
         assert_eq!(found, dest);
+    }
+
+    #[test]
+    fn a_port_survives_the_end_of_a_connection() {
+        for (domain, addr) in [
+            (libc::AF_INET, "0.0.0.0:0"),
+            (libc::AF_INET, "127.0.0.1:0"),
+            (libc::AF_INET6, "[::]:0"),
+        ] {
+            let udp = bound(domain, addr);
+            let name = udp.local().unwrap();
+            for _ in 0..2 {
+                let peer = bound(libc::AF_INET, "127.0.0.1:0");
+                udp.connect(peer.local().unwrap()).unwrap();
+                udp.disconnect().unwrap();
+                assert_eq!(udp.local(), Ok(name));
+            }
+        }
     }
 
     #[test]
