@@ -81,7 +81,16 @@ impl<T: Clone> Table<T> {
         let page = self.pages.get(page).ok_or(FULL)?;
         let page = page.get_or_init(|| (0..PAGE).map(|_| RwLock::new(None)).collect());
         let slot = page.get(slot).ok_or(FULL)?;
-        *slot.write().unwrap_or_else(PoisonError::into_inner) = Some((fork::generation(), object));
+        let old = slot
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .replace((fork::generation(), object));
+        if let Some((generation, old)) = old
+            && generation != fork::generation()
+        {
+            // Freeing it would touch what the parent goes on to use.
+            std::mem::forget(old);
+        }
         Ok(())
     }
 
