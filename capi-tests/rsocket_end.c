@@ -248,6 +248,27 @@ TEST(resumed, "a peer that is stopped and resumed gets all data", .timeout = 60)
 	free(data);
 }
 
+TEST(crossed, "49 both sides end sending at once, and nothing is lost [race]", .timeout = 60)
+{
+	static char data[65536];
+
+	for (int i = 0; i < 30; i++) {
+		struct ends e = make_ends(test_addr(PORT));
+		size_t sent = fill(e.client), got = 0;
+		ssize_t received;
+
+		CHECK_OK(rshutdown(e.server, SHUT_WR));
+		CHECK_OK(rshutdown(e.client, SHUT_WR));
+		CHECK_OK(rclose(e.client));
+		while ((received = rrecv(e.server, data, sizeof(data), 0)) > 0)
+			got += (size_t)received;
+		CHECK_EQ(received, 0);
+		CHECK_EQ(got, sent);
+		CHECK_OK(rclose(e.server));
+		CHECK_OK(rclose(e.listener));
+	}
+}
+
 static void *poll_it(void *argument)
 {
 	return (void *)(intptr_t)poll_one(*(int *)argument, POLLIN, LONG);

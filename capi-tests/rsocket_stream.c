@@ -146,6 +146,34 @@ TEST(connected_later, "17 a non-blocking connect ends with POLLOUT")
 	CHECK_OK(rclose(listening));
 }
 
+static void *answer_late(void *argument)
+{
+	int server = raccept(*(int *)argument, NULL, NULL);
+
+	CHECK(server >= 0);
+	/* Let the other side fall asleep; it must wake in either case. */
+	usleep(300000);
+	CHECK_EQ(rsend(server, "x", 1, 0), 1);
+	return (void *)(intptr_t)server;
+}
+
+TEST(data_later, "rpoll that begins while connecting wakes for data [race]")
+{
+	struct sockaddr *addr = test_addr(PORT);
+	int listening = listener(), fd = rsocket(AF_INET, SOCK_STREAM, 0);
+	pthread_t thread;
+	void *server;
+
+	CHECK_OK(pthread_create(&thread, NULL, answer_late, &listening));
+	CHECK_OK(rfcntl(fd, F_SETFL, O_NONBLOCK));
+	CHECK_ERRNO(rconnect(fd, addr, addr_length(addr)), EINPROGRESS);
+	CHECK_EQ(poll_one(fd, POLLIN, 10000), POLLIN);
+	CHECK_OK(pthread_join(thread, &server));
+	CHECK_OK(rclose(fd));
+	CHECK_OK(rclose((int)(intptr_t)server));
+	CHECK_OK(rclose(listening));
+}
+
 TEST(no_connection, "23 raccept on an idle non-blocking listener is EAGAIN")
 {
 	int fd = listener();
@@ -323,6 +351,7 @@ TEST(repoll, "66 67 69 71 [fix] epoll sets behave as epoll(7) says")
 	struct ends e = ends();
 	struct epoll_event event = { .events = EPOLLIN, .data.u64 = 11 }, got[4];
 	int set = create(0);
+	struct pollfd outer = { .fd = set, .events = POLLIN };
 	char byte;
 
 	CHECK(set >= 0);
@@ -334,6 +363,8 @@ TEST(repoll, "66 67 69 71 [fix] epoll sets behave as epoll(7) says")
 	CHECK_EQ(wait(set, got, 4, 10000), 1);
 	CHECK_EQ(got[0].data.u64, 11);
 	CHECK_EQ(wait(set, got, 1, 0), 1);
+	/* Who waits for the set itself sees that there is something left. */
+	CHECK_EQ(poll(&outer, 1, 0), 1);
 	event.events = EPOLLIN | EPOLLONESHOT;
 	CHECK_OK(ctl(set, EPOLL_CTL_MOD, e.client, &event));
 	CHECK_EQ(wait(set, got, 4, 10000), 1);
@@ -345,6 +376,8 @@ TEST(repoll, "66 67 69 71 [fix] epoll sets behave as epoll(7) says")
 	CHECK_EQ(rrecv(e.client, &byte, 1, 0), 1);
 	CHECK_EQ(rsend(e.server, "y", 1, 0), 1);
 	CHECK_EQ(wait(set, got, 4, 10000), 1);
+	CHECK_EQ(wait(set, got, 4, 0), 0);
+	CHECK_EQ(poll(&outer, 1, 0), 0);
 	CHECK_OK(ctl(set, EPOLL_CTL_DEL, e.client, NULL));
 	CHECK_ERRNO(wait(set, got, 0, 0), EINVAL);
 	CHECK_OK(rclose(set));

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 
 use libc::epoll_event;
@@ -20,9 +20,12 @@ use crate::lock::locked;
 use super::socket::Socket;
 use super::table::{Removed, Table};
 use super::wait::{Notes, Wake};
-use super::{sockets, wait};
+use super::{fork, sockets, wait};
 
 static SETS: Table<Arc<Set>> = Table::new();
+
+/// All sets, and in which generation of forks they were made.
+static ALL: Mutex<Vec<(u32, Weak<Set>)>> = Mutex::new(Vec::new());
 
 /// Events taken from the kernel at once.
 const BATCH: usize = 64;
@@ -85,6 +88,8 @@ struct Members {
     next: RawFd,
     /// The kernel's events come first at the next call.
     kernel_first: bool,
+    /// The eventfd has been seen or made readable and not been cleared since.
+    signalled: bool,
 }
 
 /// An epoll set.
@@ -126,8 +131,31 @@ pub fn create(close_on_exec: bool) -> Result<RawFd> {
         libc::EPOLLIN as u32,
         Tag::Wake,
     )?;
-    SETS.insert(fd, Arc::new(set))?;
+    let set = Arc::new(set);
+    let mut all = locked(&ALL);
+    all.retain(|(_, set)| set.strong_count() > 0);
+    all.push((fork::generation(), Arc::downgrade(&set)));
+    drop(all);
+    SETS.insert(fd, set)?;
     Ok(fd)
+}
+
+/// Removes a socket that is being closed from all sets, as the kernel does.
+pub fn forget(socket: &Socket) {
+    let fd = socket.descriptor();
+    let sets: Vec<_> = locked(&ALL)
+        .iter()
+        .filter(|(generation, _)| *generation == fork::generation())
+        .filter_map(|(_, set)| set.upgrade())
+        .collect();
+    for set in sets {
+        let mut members = locked(&set.members);
+        let member = members.sockets.remove(&fd);
+        drop(members);
+        if let Some(member) = member {
+            set.release(&member);
+        }
+    }
 }
 
 /// Closes a set; `false` if the descriptor is none. Threads that wait on it
@@ -334,12 +362,32 @@ impl Set {
             let (count, _) = self.collect_ordinary(&mut members, events)?;
             self.take_notes(&mut members);
             let rest = events.get_mut(count..).unwrap_or_default();
-            return Ok((count + self.collect_sockets(&mut members, rest)?, false));
+            let count = count + self.collect_sockets(&mut members, rest)?;
+            self.signal_rest(&mut members);
+            return Ok((count, false));
         }
         let count = self.collect_sockets(&mut members, events)?;
         let rest = events.get_mut(count..).unwrap_or_default();
         let (ordinary, more) = self.collect_ordinary(&mut members, rest)?;
+        self.signal_rest(&mut members);
         Ok((count + ordinary, more))
+    }
+
+    /// Leaves the kernel's set readable exactly as long as there is something
+    /// to look at: other threads, or other sets, may wait for it.
+    fn signal_rest(&self, members: &mut Members) {
+        if members.signalled && members.due.is_empty() {
+            self.wake.clear();
+            members.signalled = false;
+        }
+        // Looked at after the eventfd was cleared, so that nothing is missed.
+        let rest = !members.due.is_empty()
+            || !self.notes.is_empty()
+            || self.closed.load(Ordering::Acquire);
+        if rest && !members.signalled {
+            self.wake.signal();
+            members.signalled = true;
+        }
     }
 
     /// Sockets that others have changed are to be looked at.
@@ -370,7 +418,7 @@ impl Set {
         for event in batch.iter().take(count) {
             match Tag::decode(event.u64) {
                 Tag::Wake => {
-                    self.wake.clear();
+                    members.signalled = true;
                     due = true;
                 }
                 Tag::Completions(fd) => {
@@ -380,6 +428,8 @@ impl Set {
                         && let Some(notifier) = member.socket.notifier()
                     {
                         notifier.take_notification();
+                        // Others who wait for it learn of what has completed.
+                        self.notes.without(|| member.socket.poll(0));
                     }
                 }
                 Tag::Ordinary(fd) => {
@@ -440,7 +490,7 @@ impl Set {
             self.kernel_ctl(libc::EPOLL_CTL_ADD, channel, libc::EPOLLIN as u32, tag)?;
             member.watched = Some(channel);
         }
-        notifier.arm()?;
+        notifier.arm();
         Ok(())
     }
 }

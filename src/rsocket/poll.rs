@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 
 use super::socket::Socket;
 use super::sockets;
-use super::wait::{Looks, Notifier, Wake, readable, sleep, sleep_for};
+use super::wait::{Looks, Wake, readable, sleep, sleep_for};
 
 /// Entries of the kernel's list before those of the call.
 const WAKE: usize = 0;
@@ -132,16 +132,15 @@ impl Sockets {
     }
 
     /// What the kernel is asked: the thread's wake-up, then in the place of
-    /// each entry the ordinary descriptor itself or, to be woken by `wake` or
-    /// them, the completion channel of the socket.
+    /// each entry the ordinary descriptor itself or room for the completion
+    /// channel of the socket.
     fn kernel_list(&self, entries: &[pollfd], wake: Option<&Wake>) -> Vec<pollfd> {
         let mut list = Vec::with_capacity(entries.len().saturating_add(1));
         list.push(readable(wake.map_or(-1, AsRawFd::as_raw_fd)));
         list.extend_from_slice(entries);
         for polled in &self.list {
             if let Some(entry) = list.get_mut(polled.place.saturating_add(1)) {
-                let notifier = wake.and_then(|_| polled.socket.notifier());
-                *entry = readable(notifier.map_or(-1, Notifier::notification_fd));
+                *entry = readable(-1);
             }
         }
         list
@@ -176,10 +175,13 @@ impl Sockets {
         loop {
             let mut ready = 0;
             for polled in &mut self.list {
-                let armed = match polled.socket.notifier() {
-                    Some(notifier) => notifier.arm()?,
-                    None => false,
-                };
+                let armed = polled.socket.notifier().is_some_and(|notifier| {
+                    // A socket that has connected meanwhile had none before.
+                    if let Some(entry) = list.get_mut(polled.place.saturating_add(1)) {
+                        entry.fd = notifier.notification_fd();
+                    }
+                    notifier.arm()
+                });
                 // One that was armed before and has not changed since it was
                 // looked at will tell.
                 let stale = armed || polled.has_changed();

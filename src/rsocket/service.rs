@@ -5,7 +5,7 @@
 //! blocked. What it watches it knows weakly and never keeps from being freed.
 
 use std::collections::HashMap;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ pub trait Watched: Send + Sync {
 }
 
 struct Service {
-    epoll: RawFd,
+    epoll: OwnedFd,
     wake: Wake,
     watched: Mutex<HashMap<RawFd, Weak<dyn Watched>>>,
     lingering: Mutex<Vec<(Socket, Instant)>>,
@@ -47,15 +47,18 @@ fn service() -> Result<&'static Service> {
             return Err(Error::last_os("start the service thread"));
         }
         let service = Service {
-            epoll,
+            // SAFETY: just opened and nobody else's.
+            epoll: unsafe { OwnedFd::from_raw_fd(epoll) },
             wake: Wake::new()?,
             watched: Mutex::new(HashMap::new()),
             lingering: Mutex::new(Vec::new()),
         };
-        service.add(std::os::fd::AsRawFd::as_raw_fd(&service.wake), WAKE)?;
-        let service: &'static Service = Box::leak(Box::new(service));
-        spawn("rsocket", || service.run())?;
-        Ok(service)
+        service.add(service.wake.as_raw_fd(), WAKE)?;
+        let service = Arc::new(service);
+        let running = Arc::clone(&service);
+        spawn("rsocket", move || running.run())?;
+        // The thread never ends.
+        Ok(Box::leak(Box::new(service)))
     })
 }
 
@@ -117,7 +120,8 @@ pub fn linger(socket: Socket, deadline: Instant) {
     };
     let fd = notifier.notification_fd();
     let tag = u64::from(fd.cast_unsigned()) | COMPLETIONS;
-    if service.add(fd, tag).is_ok() && notifier.arm().is_ok() {
+    if service.add(fd, tag).is_ok() {
+        notifier.arm();
         locked(&service.lingering).push((socket, deadline));
         service.wake.signal();
     }
@@ -129,8 +133,9 @@ impl Service {
             events: libc::EPOLLIN as u32,
             u64: tag,
         };
+        let epoll = self.epoll.as_raw_fd();
         // SAFETY: the event lives until the call ends.
-        let status = unsafe { libc::epoll_ctl(self.epoll, libc::EPOLL_CTL_ADD, fd, &mut event) };
+        let status = unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, fd, &mut event) };
         let error = Error::last_os("watch a socket");
         if status != 0 && error.errno() != libc::EEXIST {
             return Err(error);
@@ -139,17 +144,19 @@ impl Service {
     }
 
     fn remove(&self, fd: RawFd) {
+        let epoll = self.epoll.as_raw_fd();
         // SAFETY: deleting needs no event.
-        unsafe { libc::epoll_ctl(self.epoll, libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut()) };
+        unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut()) };
     }
 
     fn run(&self) {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; BATCH];
         loop {
             let timeout = self.timeout();
+            let epoll = self.epoll.as_raw_fd();
             // SAFETY: room for that many events.
             let count =
-                unsafe { libc::epoll_wait(self.epoll, events.as_mut_ptr(), BATCH as i32, timeout) };
+                unsafe { libc::epoll_wait(epoll, events.as_mut_ptr(), BATCH as i32, timeout) };
             for event in events.iter().take(usize::try_from(count).unwrap_or(0)) {
                 self.handle(event.u64);
             }
@@ -202,8 +209,7 @@ impl Service {
             while let Some((socket, deadline)) = lingering.get(place) {
                 if let Some(notifier) = socket.notifier() {
                     notifier.take_notification();
-                    // Without notifications, the deadline ends it.
-                    let _ = notifier.arm();
+                    notifier.arm();
                 }
                 if socket.has_ended() || *deadline <= now {
                     ended.push(lingering.swap_remove(place));

@@ -89,7 +89,10 @@ pub fn close(fd: c_int) -> Result<()> {
         return Ok(());
     }
     match SOCKETS.remove(fd).ok_or(NO_SOCKET)? {
-        Removed::Own(socket) => socket.close(),
+        Removed::Own(socket) => {
+            epoll::forget(&socket);
+            socket.close();
+        }
         Removed::Inherited(_) => {
             // SAFETY: the parent's descriptor, of which this process has a
             // copy that nothing else uses.

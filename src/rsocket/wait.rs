@@ -55,7 +55,8 @@ impl Wake {
                 }
                 _ => {
                     let wake = Arc::new(Self::new()?);
-                    *own = Some((fork::generation(), Arc::clone(&wake)));
+                    // A parent's descriptor may have another meaning here.
+                    std::mem::forget(own.replace((fork::generation(), Arc::clone(&wake))));
                     Ok(wake)
                 }
             }
@@ -115,6 +116,11 @@ impl Notes {
     /// Takes what was noted.
     pub fn take(&self) -> Vec<RawFd> {
         std::mem::take(&mut *locked(&self.0))
+    }
+
+    /// Whether nothing is noted.
+    pub fn is_empty(&self) -> bool {
+        locked(&self.0).is_empty()
     }
 
     /// Runs `look`; what changes by it is not noted here.
@@ -212,11 +218,9 @@ pub trait Notifier {
 
     /// Makes sure that the next completion wakes those who sleep on the
     /// descriptor. Returns whether that was not so before: then what has
-    /// completed meanwhile is to be looked at.
-    ///
-    /// # Errors
-    /// What libibverbs says.
-    fn arm(&self) -> Result<bool>;
+    /// completed meanwhile is to be looked at. If the device cannot, what
+    /// stands behind it is broken, which is to be looked at as well.
+    fn arm(&self) -> bool;
 
     /// Takes the notification that made the descriptor readable.
     fn take_notification(&self);
@@ -306,7 +310,7 @@ pub fn wait_for<R>(
     let notification = notifier.map_or(-1, Notifier::notification_fd);
     loop {
         if let Some(notifier) = notifier {
-            notifier.arm()?;
+            notifier.arm();
         }
         let result = attempt();
         if !again(&result) {

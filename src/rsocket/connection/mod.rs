@@ -17,7 +17,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex};
 
-use crate::error::{Error, Result};
+use crate::error::Error;
 use crate::lock::locked;
 use crate::verbs::bindings::{
     IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_SUCCESS,
@@ -79,6 +79,9 @@ struct Core {
     inbox: Inbox,
     outbox: Outbox,
     link: Link,
+    /// Both sides have stopped sending at the same time, and not all of what
+    /// was sent here has arrived.
+    draining: bool,
     /// The program may receive, and the peer may still send.
     readable: bool,
     /// The program may send.
@@ -131,6 +134,7 @@ impl Connection {
                 inbox,
                 outbox,
                 link: Link::Up,
+                draining: false,
                 readable: true,
                 writable: true,
                 pending: None,
@@ -204,7 +208,7 @@ impl Connection {
         let work = Work::decode(wc.wr_id);
         if wc.status != IBV_WC_SUCCESS {
             // Receives are flushed whenever a queue pair ends.
-            if core.link == Link::Up && work != Work::Receive {
+            if (core.link == Link::Up || core.draining) && work != Work::Receive {
                 let errno = match wc.status {
                     IBV_WC_RETRY_EXC_ERR | IBV_WC_RNR_RETRY_EXC_ERR => libc::ETIMEDOUT,
                     IBV_WC_WR_FLUSH_ERR => libc::ECONNRESET,
@@ -253,6 +257,7 @@ impl Connection {
                 core.readable = false;
                 if !core.writable {
                     self.end(core);
+                    core.draining = core.link == Link::Down;
                 }
             }
             Message::Ignored => {}
@@ -276,6 +281,7 @@ impl Connection {
     }
 
     fn fail(&self, core: &mut Core, error: &Error) {
+        core.changed |= std::mem::take(&mut core.draining);
         if core.link == Link::Up {
             core.link = Link::Broken {
                 errno: error.errno(),
@@ -288,9 +294,12 @@ impl Connection {
 
     /// Sends the grants that are due and control messages that had to wait.
     fn send_controls(&self, core: &mut Core) {
-        while core.link == Link::Up {
+        while core.link == Link::Up || core.draining {
             let sent = if let Some(message) = core.pending {
                 self.send_control(core, message)
+            } else if core.draining {
+                core.draining = !core.outbox.is_idle();
+                return;
             } else if let Some(grant) = core.inbox.grant_due() {
                 self.send_grant(core, &grant)
             } else {
@@ -463,15 +472,16 @@ impl Connection {
     pub fn has_pending(&self) -> bool {
         self.with_core(|core| {
             self.progress(core);
-            core.link == Link::Up && core.pending.is_some()
+            (core.link == Link::Up || core.draining) && core.pending.is_some()
         })
     }
 
-    /// Whether the connection has ended, in order or not.
+    /// Whether the connection has ended, in order or not, and nothing of what
+    /// was sent is on its way.
     pub fn is_over(&self) -> bool {
         self.with_core(|core| {
             self.progress(core);
-            core.link != Link::Up
+            core.link != Link::Up && !core.draining
         })
     }
 
@@ -490,21 +500,24 @@ impl Notifier for Connection {
         self.endpoint.completions().notification_fd()
     }
 
-    fn arm(&self) -> Result<bool> {
-        let mut core = locked(&self.core);
-        if core.armed {
-            return Ok(false);
-        }
-        self.endpoint.completions().arm()?;
-        core.armed = true;
-        Ok(true)
+    fn arm(&self) -> bool {
+        self.with_core(|core| {
+            if core.armed {
+                return false;
+            }
+            match self.endpoint.completions().arm() {
+                Ok(()) => core.armed = true,
+                Err(error) => self.fail(core, &error),
+            }
+            true
+        })
     }
 
     fn take_notification(&self) {
         let mut core = locked(&self.core);
         if self.endpoint.completions().take_notification() {
             // Others count on the next completion to wake them.
-            let again = self.waiters.is_shared() && core.link == Link::Up;
+            let again = self.waiters.is_shared() && (core.link == Link::Up || core.draining);
             core.armed = again && self.endpoint.completions().arm().is_ok();
         }
     }

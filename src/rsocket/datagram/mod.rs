@@ -85,12 +85,13 @@ impl Datagram {
         if notifications < 0 {
             return Err(Error::last_os("create an epoll set"));
         }
+        // SAFETY: just opened and nobody else's.
+        let notifications = unsafe { OwnedFd::from_raw_fd(notifications) };
         Ok(Arc::new(Self {
             core: Mutex::new(Core::default()),
             channel: OnceCell::new(),
             udp: Udp::new(domain)?,
-            // SAFETY: just opened and nobody else's.
-            notifications: unsafe { OwnedFd::from_raw_fd(notifications) },
+            notifications,
             options: Mutex::new(Options::new(&Defaults::get().settings)),
             started: OnceCell::new(),
             nonblocking: AtomicBool::new(false),
@@ -472,8 +473,12 @@ impl Notifier for Datagram {
         self.notifications.as_raw_fd()
     }
 
-    fn arm(&self) -> Result<bool> {
-        locked(&self.core).arm()
+    fn arm(&self) -> bool {
+        let armed = locked(&self.core).arm();
+        armed.unwrap_or_else(|error| {
+            self.set_error(&error);
+            true
+        })
     }
 
     fn take_notification(&self) {
