@@ -6,11 +6,11 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::lock::locked;
+use crate::lock::{clean, locked};
 
 use super::fork::PerProcess;
 use super::socket::Socket;
@@ -37,6 +37,15 @@ struct Service {
     wake: Wake,
     watched: Mutex<HashMap<RawFd, Weak<dyn Watched>>>,
     lingering: Mutex<Vec<(Socket, Instant)>>,
+    turn: Mutex<Turn>,
+    turn_over: Condvar,
+}
+
+/// What the thread is at: the number of the event, while it handles one.
+#[derive(Default)]
+struct Turn {
+    number: u64,
+    busy: bool,
 }
 
 fn service() -> Result<&'static Service> {
@@ -52,6 +61,8 @@ fn service() -> Result<&'static Service> {
             wake: Wake::new()?,
             watched: Mutex::new(HashMap::new()),
             lingering: Mutex::new(Vec::new()),
+            turn: Mutex::default(),
+            turn_over: Condvar::new(),
         };
         service.add(service.wake.as_raw_fd(), WAKE)?;
         let service = Arc::new(service);
@@ -107,6 +118,19 @@ pub fn forget<T: ?Sized>(fd: RawFd, object: *const T) {
             watched.remove(&fd);
             service.remove(fd);
         }
+    }
+}
+
+/// Undoes [`watch`] and waits until the thread is not at `object` any more: what
+/// it holds, an address above all, is free once the caller lets go as well. Not
+/// for the service thread itself, nor with a lock that a handler takes.
+pub fn release<T: ?Sized>(fd: RawFd, object: *const T) {
+    forget(fd, object);
+    if let Some(service) = SERVICE.get() {
+        let turn = locked(&service.turn);
+        let number = turn.number;
+        let same = |turn: &mut Turn| turn.busy && turn.number == number;
+        drop(clean(service.turn_over.wait_while(turn, same)));
     }
 }
 
@@ -185,7 +209,17 @@ impl Service {
         if tag & COMPLETIONS != 0 {
             return;
         }
-        let fd = tag as u32 as RawFd;
+        {
+            let mut turn = locked(&self.turn);
+            turn.number = turn.number.wrapping_add(1);
+            turn.busy = true;
+        }
+        self.handle_object(tag as u32 as RawFd);
+        locked(&self.turn).busy = false;
+        self.turn_over.notify_all();
+    }
+
+    fn handle_object(&self, fd: RawFd) {
         let object = locked(&self.watched).get(&fd).and_then(Weak::upgrade);
         let Some(object) = object else {
             self.remove(fd);

@@ -885,7 +885,7 @@ impl Stream {
             stream.close();
         }
         let Some(connection) = self.connection.get() else {
-            service::forget(self.descriptor(), Arc::as_ptr(&self));
+            service::release(self.descriptor(), Arc::as_ptr(&self));
             return;
         };
         connection.shutdown(Directions::Both);

@@ -437,6 +437,7 @@ impl Datagram {
         self.closed.store(true, Ordering::Release);
         self.waiters.notify();
         self.forget();
+        service::release(self.descriptor(), Arc::as_ptr(&self));
         if self.has_ended() {
             return;
         }
