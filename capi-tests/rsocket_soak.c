@@ -26,11 +26,11 @@ struct use {
 	size_t resident; /* kilobytes */
 };
 
-static size_t status_number(const char *format)
+static size_t number_in(const char *path, const char *format)
 {
 	char line[256];
 	size_t number = 0;
-	FILE *file = fopen("/proc/self/status", "r");
+	FILE *file = fopen(path, "r");
 
 	CHECK(file);
 	while (fgets(line, sizeof(line), file))
@@ -44,9 +44,10 @@ static struct use use_now(void)
 {
 	return (struct use){
 		.descriptors = open_descriptors(),
-		.threads = status_number("Threads: %zu"),
+		.threads = number_in("/proc/self/status", "Threads: %zu"),
 		.heap = heap_in_use(),
-		.resident = status_number("VmRSS: %zu kB"),
+		/* That of status is inexact, as proc(5) says. */
+		.resident = number_in("/proc/self/smaps_rollup", "Rss: %zu kB"),
 	};
 }
 
@@ -55,9 +56,11 @@ static void check_constant(const struct use *before)
 {
 	struct use after = use_now();
 
-	CHECK_EQ(after.descriptors, before->descriptors);
 	CHECK_EQ(after.threads, before->threads);
-	/* What one socket less or more in flight makes. */
+	/* What one socket less or more in flight makes: the next connection may
+	   have been accepted in the background. */
+	if (after.descriptors > before->descriptors + 2)
+		FAIL("%u descriptors, %u before", after.descriptors, before->descriptors);
 	if (after.heap > before->heap + 20000)
 		FAIL("%zu bytes on the heap, %zu before", after.heap, before->heap);
 	if (after.resident > before->resident + 512)

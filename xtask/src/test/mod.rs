@@ -89,6 +89,9 @@ enum Name {
 }
 
 impl Name {
+    /// Suites that run only where they are named.
+    const ON_DEMAND: [Self; 2] = [Self::Helgrind, Self::Srp];
+
     const ALL: [Self; 14] = [
         Self::Rust,
         Self::Generated,
@@ -149,7 +152,10 @@ impl Args {
     /// What to run where.
     fn rounds(&self) -> Vec<Round> {
         let asked = |names: &[Name]| {
-            let wanted = |name: &Name| self.only.is_empty() || self.only.contains(name);
+            let wanted = |name: &Name| match self.only.as_slice() {
+                [] => !Name::ON_DEMAND.contains(name),
+                only => only.contains(name),
+            };
             names.iter().copied().filter(wanted).collect()
         };
         let round = |column, names: &[Name]| Round {
