@@ -90,7 +90,7 @@ enum Name {
 
 impl Name {
     /// Suites that run only where they are named.
-    const ON_DEMAND: [Self; 2] = [Self::Helgrind, Self::Srp];
+    const ON_DEMAND: [Self; 3] = [Self::Interop, Self::Helgrind, Self::Srp];
 
     const ALL: [Self; 14] = [
         Self::Rust,
