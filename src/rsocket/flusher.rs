@@ -7,26 +7,34 @@
 //! when first needed, with all signals blocked, and apart from the service
 //! thread, which may be busy for long.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, Weak};
 
 use crate::error::Result;
-use crate::lock::locked;
+use crate::lock::{clean, locked};
 
 use super::fork::PerProcess;
 use super::service::spawn;
 use super::stream::Stream;
 
+static FLUSHER: PerProcess<Flusher> = PerProcess::new();
+
 #[derive(Default)]
 struct Flusher {
     queue: Mutex<Queue>,
     arrival: Condvar,
+    done: Condvar,
 }
 
 #[derive(Default)]
 struct Queue {
-    streams: Vec<Weak<Stream>>,
+    streams: VecDeque<Weak<Stream>>,
+    /// The one whose turn it is; the thread holds no other.
+    current: Weak<Stream>,
     /// The thread sleeps: otherwise it needs no system call to wake it.
     asleep: bool,
+    /// Somebody waits for the end of the turn.
+    awaited: bool,
 }
 
 /// Posts what `stream` has gathered soon, in the background if possible.
@@ -34,7 +42,7 @@ pub fn flush_soon(stream: &Arc<Stream>) {
     match flusher() {
         Some(flusher) => {
             let mut queue = locked(&flusher.queue);
-            queue.streams.push(Arc::downgrade(stream));
+            queue.streams.push_back(Arc::downgrade(stream));
             let asleep = std::mem::take(&mut queue.asleep);
             drop(queue);
             if asleep {
@@ -45,9 +53,24 @@ pub fn flush_soon(stream: &Arc<Stream>) {
     }
 }
 
+/// Waits until the thread is not at `stream` any more, which is never its turn
+/// again: once the caller lets go as well, it is freed.
+pub fn release(stream: &Arc<Stream>) {
+    if let Some(flusher) = FLUSHER.get() {
+        let is_it = |other: &Weak<Stream>| std::ptr::eq(other.as_ptr(), Arc::as_ptr(stream));
+        let mut queue = locked(&flusher.queue);
+        queue.streams.retain(|other| !is_it(other));
+        let at_it = |queue: &mut Queue| {
+            let at_it = is_it(&queue.current);
+            queue.awaited |= at_it;
+            at_it
+        };
+        drop(clean(flusher.done.wait_while(queue, at_it)));
+    }
+}
+
 /// The thread; `None` if it cannot be started.
 fn flusher() -> Option<&'static Flusher> {
-    static FLUSHER: PerProcess<Flusher> = PerProcess::new();
     FLUSHER
         .get_or_try_init(start)
         .inspect_err(|error| log::warn!("sends are not gathered: {error}"))
@@ -62,18 +85,20 @@ fn start() -> Result<&'static Flusher> {
 
 impl Flusher {
     fn run(&self) {
-        let mut streams = Vec::new();
         loop {
-            let mut queue = self
-                .arrival
-                .wait_while(locked(&self.queue), |queue| {
-                    queue.asleep = queue.streams.is_empty();
-                    queue.asleep
-                })
-                .unwrap_or_else(PoisonError::into_inner);
-            std::mem::swap(&mut queue.streams, &mut streams);
+            let mut queue = locked(&self.queue);
+            queue.current = Weak::new();
+            if std::mem::take(&mut queue.awaited) {
+                self.done.notify_all();
+            }
+            let mut queue = clean(self.arrival.wait_while(queue, |queue| {
+                queue.asleep = queue.streams.is_empty();
+                queue.asleep
+            }));
+            queue.current = queue.streams.pop_front().unwrap_or_default();
+            let stream = queue.current.upgrade();
             drop(queue);
-            for stream in streams.drain(..).filter_map(|stream| stream.upgrade()) {
+            if let Some(stream) = stream {
                 stream.flush();
             }
         }

@@ -869,7 +869,9 @@ impl Stream {
 
     /// Ends the socket: wakes all who wait for it, tells the peer, and waits
     /// until the data that was sent has arrived, as long as `SO_LINGER` says.
-    /// A non-blocking socket ends in the background.
+    /// A non-blocking socket ends in the background. Unless it does, what the
+    /// socket holds is free once the last reference goes: no thread of the
+    /// library's own keeps one.
     pub fn close(self: Arc<Self>) {
         self.closed.store(true, Ordering::Release);
         let unaccepted = match &mut *locked(&self.phase) {
@@ -884,13 +886,26 @@ impl Stream {
             stream.set_nonblocking(true);
             stream.close();
         }
-        let Some(connection) = self.connection.get() else {
-            service::release(self.descriptor(), Arc::as_ptr(&self));
+        if !self.end_connection() {
+            let deadline = Instant::now().checked_add(BACKGROUND_PATIENCE);
+            service::linger(Socket::Stream(self), deadline.unwrap_or_else(Instant::now));
             return;
+        }
+        let keepalive = locked(&self.keepalive).take();
+        drop(keepalive);
+        service::release(self.descriptor(), Arc::as_ptr(&self));
+        flusher::release(&self);
+    }
+
+    /// Ends the connection, if any, and waits for its end as long as the options
+    /// say. Returns `false` if it is to go on in the background.
+    fn end_connection(&self) -> bool {
+        let Some(connection) = self.connection.get() else {
+            return true;
         };
         connection.shutdown(Directions::Both);
         if connection.is_over() {
-            return;
+            return true;
         }
         let linger = self.options().linger;
         let patience = match linger {
@@ -900,7 +915,7 @@ impl Stream {
         };
         let deadline = Instant::now().checked_add(patience);
         // A signal does not end the wait: what was sent would be lost.
-        let over = loop {
+        loop {
             let waited = self.wait_for(Some(connection), false, deadline, || {
                 if connection.is_over() {
                     return Ok(());
@@ -909,12 +924,8 @@ impl Stream {
             });
             match waited {
                 Err(error) if error.errno() == libc::EINTR => {}
-                other => break other.is_ok(),
+                other => return other.is_ok() || linger.is_some(),
             }
-        };
-        if !over && linger.is_none() {
-            let deadline = Instant::now().checked_add(BACKGROUND_PATIENCE);
-            service::linger(Socket::Stream(self), deadline.unwrap_or_else(Instant::now));
         }
     }
 
