@@ -5,44 +5,19 @@
  * gives no more data than there was room for, and its listener goes on to
  * serve others.
  */
-#include "harness.h"
+#include "rsocket_peer.h"
 
-#include <arpa/inet.h>
-#include <endian.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <rdma/rdma_verbs.h>
 #include <rdma/rsocket.h>
 
 enum {
 	PORT = 7621,
-	ROOM = 131072,	/* of a socket's receive buffer */
-	MEMORY = 1 << 16,
-	QUEUE = 64,
-	OP_DATA = 0,
-	OP_GRANT = 4,
-	OP_MAPPING = 6,
-	OP_CONTROL = 7,
+	ROOM = 131072, /* of a socket's receive buffer */
 };
-
-/* What both sides say of themselves when connecting; all big-endian. */
-struct hello {
-	uint8_t version;
-	uint8_t flags;
-	uint16_t credits;
-	uint8_t zero[3];
-	uint8_t mappings;
-	uint64_t list_addr;
-	uint32_t list_key;
-	uint32_t list_entries;
-	uint64_t buffer_addr;
-	uint32_t buffer_key;
-	uint32_t buffer_length;
-};
-_Static_assert(sizeof(struct hello) == 40, "40 bytes on the wire");
 
 /* ---- The victim: echoes what it receives, in a process of its own. ------ */
 
@@ -122,130 +97,26 @@ static void finish(struct victim *victim)
 
 /* ---- The peer ----------------------------------------------------------- */
 
-struct hostile {
-	struct rdma_event_channel *channel;
-	struct rdma_cm_id *id;
-	struct ibv_mr *mr;
-	char *memory;
-	struct hello peer;
-	unsigned int posted;
-};
-
-static void open_hostile(struct hostile *hostile)
-{
-	struct ibv_qp_init_attr attr = {
-		.cap = { .max_send_wr = QUEUE, .max_recv_wr = QUEUE,
-			 .max_send_sge = 1, .max_recv_sge = 1 },
-		.qp_type = IBV_QPT_RC,
-		.sq_sig_all = 1,
-	};
-
-	memset(hostile, 0, sizeof(*hostile));
-	hostile->channel = make_channel();
-	hostile->id = make_id(hostile->channel, RDMA_PS_TCP);
-	CHECK_OK(rdma_resolve_addr(hostile->id, NULL, test_addr(PORT), 2000));
-	CHECK_EQ(take_event(hostile->channel, RDMA_CM_EVENT_ADDR_RESOLVED), 0);
-	CHECK_OK(rdma_resolve_route(hostile->id, 2000));
-	CHECK_EQ(take_event(hostile->channel, RDMA_CM_EVENT_ROUTE_RESOLVED), 0);
-	CHECK_OK(rdma_create_qp(hostile->id, NULL, &attr));
-	hostile->memory = calloc(1, MEMORY);
-	hostile->mr = ibv_reg_mr(hostile->id->pd, hostile->memory, MEMORY,
-				 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-	CHECK(hostile->mr);
-	for (int index = 0; index < QUEUE; index++)
-		CHECK_OK(rdma_post_recv(hostile->id, NULL, hostile->memory, 0,
-					hostile->mr));
-}
-
 /* What one who behaves says. */
-static struct hello good_hello(struct hostile *hostile)
+static struct hello good_hello(const struct wire_peer *hostile)
 {
-	return (struct hello){
-		.version = 1,
-		.flags = 2,
-		.credits = htobe16(QUEUE / 2),
-		.list_addr = htobe64((uintptr_t)hostile->memory),
-		.list_key = htobe32(hostile->mr->rkey),
-		.list_entries = htobe32(2),
-		.buffer_addr = htobe64((uintptr_t)hostile->memory + 4096),
-		.buffer_key = htobe32(hostile->mr->rkey),
-		.buffer_length = htobe32(MEMORY / 4),
-	};
+	return wire_hello(hostile, 32, 1 << 14);
 }
 
-static void request(struct hostile *hostile, const void *data, size_t size)
+static struct wire_peer hostile_peer(void)
 {
-	struct rdma_conn_param param = {
-		.private_data = data,
-		.private_data_len = size,
-		.flow_control = 1,
-		/* What the victim does not answer any more is to fail soon. */
-		.retry_count = 0,
-		.rnr_retry_count = 1,
-	};
+	struct wire_peer hostile = wire_open(test_addr(PORT));
+	struct hello hello = good_hello(&hostile);
 
-	CHECK_OK(rdma_connect(hostile->id, &param));
-}
-
-static void connect_hostile(struct hostile *hostile, const struct hello *hello)
-{
-	struct rdma_cm_event *event;
-
-	request(hostile, hello, sizeof(*hello));
-	event = expect_event(hostile->channel, RDMA_CM_EVENT_ESTABLISHED, EVENT_TIMEOUT);
-	CHECK(event->param.conn.private_data_len >= sizeof(hostile->peer));
-	memcpy(&hostile->peer, event->param.conn.private_data, sizeof(hostile->peer));
-	CHECK_OK(rdma_ack_cm_event(event));
-}
-
-static struct hostile hostile_peer(void)
-{
-	struct hostile hostile;
-	struct hello hello;
-
-	open_hostile(&hostile);
-	hello = good_hello(&hostile);
-	connect_hostile(&hostile, &hello);
+	wire_connect(&hostile, &hello);
 	return hostile;
 }
 
-static void close_hostile(struct hostile *hostile)
-{
-	rdma_disconnect(hostile->id);
-	rdma_destroy_qp(hostile->id);
-	ibv_dereg_mr(hostile->mr);
-	CHECK_OK(rdma_destroy_id(hostile->id));
-	rdma_destroy_event_channel(hostile->channel);
-	free(hostile->memory);
-}
-
-/*
- * Writes bytes of the memory to the victim with an immediate value, and waits
- * for the completion; false once the connection is broken.
- */
-static bool say(struct hostile *hostile, enum ibv_wr_opcode opcode, uint32_t value,
+/* The first bytes of the memory. */
+static bool say(struct wire_peer *hostile, enum ibv_wr_opcode opcode, uint32_t word,
 		uint64_t addr, uint32_t key, size_t size)
 {
-	struct ibv_sge sge = { (uintptr_t)hostile->memory, size, hostile->mr->lkey };
-	struct ibv_send_wr *bad, wr = {
-		.sg_list = &sge,
-		.num_sge = size > 0,
-		.opcode = opcode,
-		.send_flags = IBV_SEND_SIGNALED,
-		.imm_data = htobe32(value),
-		.wr.rdma = { .remote_addr = addr, .rkey = key },
-	};
-	struct ibv_wc wc;
-
-	if (ibv_post_send(hostile->id->qp, &wr, &bad))
-		return false;
-	CHECK_EQ(rdma_get_send_comp(hostile->id, &wc), 1);
-	return wc.status == IBV_WC_SUCCESS;
-}
-
-static bool message(struct hostile *hostile, uint32_t op, uint32_t value)
-{
-	return say(hostile, IBV_WR_RDMA_WRITE_WITH_IMM, op << 29 | value, 0, 0, 0);
+	return wire_say_from(hostile, opcode, word, hostile->memory, size, addr, key);
 }
 
 /* ---- Cases -------------------------------------------------------------- */
@@ -253,12 +124,12 @@ static bool message(struct hostile *hostile, uint32_t op, uint32_t value)
 static void refused(const void *data, size_t size)
 {
 	struct victim victim = start();
-	struct hostile hostile;
+	struct wire_peer hostile;
 
-	open_hostile(&hostile);
-	request(&hostile, data, size);
+	hostile = wire_open(test_addr(PORT));
+	wire_request(&hostile, data, size);
 	take_event(hostile.channel, RDMA_CM_EVENT_REJECTED);
-	close_hostile(&hostile);
+	wire_close(&hostile);
 	finish(&victim);
 }
 
@@ -284,10 +155,10 @@ TEST(short_hello, "28 a request with zeroes for private data is rejected")
 TEST(too_long, "a message of more data than there is room for ends the connection [race]")
 {
 	struct victim victim = start();
-	struct hostile hostile = hostile_peer();
+	struct wire_peer hostile = hostile_peer();
 
-	message(&hostile, OP_DATA, (1 << 29) - 1);
-	close_hostile(&hostile);
+	wire_message(&hostile, OP_DATA, (1 << 29) - 1);
+	wire_close(&hostile);
 	finish(&victim);
 	CHECK(*victim.most <= ROOM);
 }
@@ -295,24 +166,24 @@ TEST(too_long, "a message of more data than there is room for ends the connectio
 TEST(too_much, "no more data is taken than there was room for [race]")
 {
 	struct victim victim = start();
-	struct hostile hostile = hostile_peer();
+	struct wire_peer hostile = hostile_peer();
 
 	for (int round = 0; round < 20; round++)
-		if (!message(&hostile, OP_DATA, ROOM / 2))
+		if (!wire_message(&hostile, OP_DATA, ROOM / 2))
 			break;
-	close_hostile(&hostile);
+	wire_close(&hostile);
 	finish(&victim);
 }
 
 TEST(too_many, "more messages than credits end the connection [race]")
 {
 	struct victim victim = start();
-	struct hostile hostile = hostile_peer();
+	struct wire_peer hostile = hostile_peer();
 
 	for (int round = 0; round < 3000; round++)
-		if (!message(&hostile, OP_DATA, round % 3))
+		if (!wire_message(&hostile, OP_DATA, round % 3))
 			break;
-	close_hostile(&hostile);
+	wire_close(&hostile);
 	finish(&victim);
 }
 
@@ -322,14 +193,14 @@ TEST(garbage, "garbage for immediate data does no harm [race]", .timeout = 60)
 	uint32_t value = 12345;
 
 	for (int connection = 0; connection < 4; connection++) {
-		struct hostile hostile = hostile_peer();
+		struct wire_peer hostile = hostile_peer();
 
 		for (int round = 0; round < 100; round++) {
 			value = value * 1664525 + 1013904223;
 			if (!say(&hostile, IBV_WR_RDMA_WRITE_WITH_IMM, value, 0, 0, 0))
 				break;
 		}
-		close_hostile(&hostile);
+		wire_close(&hostile);
 	}
 	finish(&victim);
 }
@@ -337,9 +208,9 @@ TEST(garbage, "garbage for immediate data does no harm [race]", .timeout = 60)
 TEST(bad_target, "a target that is not the peer's breaks that connection only [race]")
 {
 	struct victim victim = start();
-	struct hostile hostile = hostile_peer();
-	uint64_t list = be64toh(hostile.peer.list_addr);
-	uint32_t key = be32toh(hostile.peer.list_key);
+	struct wire_peer hostile = hostile_peer();
+	uint64_t list = be64toh(hostile.other.list_addr);
+	uint32_t key = be32toh(hostile.other.list_key);
 
 	/* Fills the half that was announced; the echo goes to both. */
 	memset(hostile.memory, 0xff, 32);
@@ -348,9 +219,9 @@ TEST(bad_target, "a target that is not the peer's breaks that connection only [r
 			 (uint32_t)OP_GRANT << 29 | 1000, list + 16 * (entry % 2), key, 16))
 			break;
 	for (int round = 0; round < 8; round++)
-		if (!message(&hostile, OP_DATA, 4000))
+		if (!wire_message(&hostile, OP_DATA, 4000))
 			break;
-	close_hostile(&hostile);
+	wire_close(&hostile);
 	finish(&victim);
 }
 
@@ -360,19 +231,19 @@ TEST(bad_list, "target lists of no and of too many entries do no harm [race]")
 	struct victim victim = start();
 
 	for (size_t index = 0; index < sizeof(counts) / sizeof(*counts); index++) {
-		struct hostile hostile;
+		struct wire_peer hostile;
 		struct hello hello;
 
-		open_hostile(&hostile);
+		hostile = wire_open(test_addr(PORT));
 		hello = good_hello(&hostile);
 		hello.list_entries = htobe32(counts[index]);
 		hello.buffer_length = htobe32(UINT32_MAX);
 		hello.mappings = 255;
-		connect_hostile(&hostile, &hello);
+		wire_connect(&hostile, &hello);
 		for (int round = 0; round < 4; round++)
-			if (!message(&hostile, OP_DATA, 10000))
+			if (!wire_message(&hostile, OP_DATA, 10000))
 				break;
-		close_hostile(&hostile);
+		wire_close(&hostile);
 	}
 	finish(&victim);
 }
@@ -380,38 +251,38 @@ TEST(bad_list, "target lists of no and of too many entries do no harm [race]")
 TEST(bad_mapping, "mappings of indices that do not exist do no harm [race]")
 {
 	struct victim victim = start();
-	struct hostile hostile = hostile_peer();
+	struct wire_peer hostile = hostile_peer();
 
 	for (uint32_t index = 0; index < 1 << 16; index += 4099)
-		if (!message(&hostile, OP_MAPPING, index))
+		if (!wire_message(&hostile, OP_MAPPING, index))
 			break;
-	message(&hostile, OP_DATA, 1);
-	close_hostile(&hostile);
+	wire_message(&hostile, OP_DATA, 1);
+	wire_close(&hostile);
 	finish(&victim);
 }
 
 TEST(sends, "a send instead of a write breaks that connection only [race]")
 {
 	struct victim victim = start();
-	struct hostile hostile = hostile_peer();
+	struct wire_peer hostile = hostile_peer();
 
 	for (int round = 0; round < 4; round++)
 		if (!say(&hostile, round % 2 ? IBV_WR_SEND : IBV_WR_SEND_WITH_IMM, 5, 0, 0,
 			 round < 2 ? 0 : 100))
 			break;
-	close_hostile(&hostile);
+	wire_close(&hostile);
 	finish(&victim);
 }
 
 TEST(after_goodbye, "data after the end of the stream is not taken [race]")
 {
 	struct victim victim = start();
-	struct hostile hostile = hostile_peer();
+	struct wire_peer hostile = hostile_peer();
 
-	message(&hostile, OP_CONTROL, 0);
+	wire_message(&hostile, OP_CONTROL, 0);
 	for (int round = 0; round < 4; round++)
-		if (!message(&hostile, OP_DATA, 100))
+		if (!wire_message(&hostile, OP_DATA, 100))
 			break;
-	close_hostile(&hostile);
+	wire_close(&hostile);
 	finish(&victim);
 }

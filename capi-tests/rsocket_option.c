@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
+#include <pthread.h>
 #include <sys/resource.h>
 
 enum { PORT = 7641, TCP_OPEN = 1, TCP_LISTENS = 10 };
@@ -207,6 +208,42 @@ TEST(no_route, "20 an address without a route is ENETUNREACH")
 
 	CHECK_ERRNO(rconnect(fd, addr, addr_length(addr)), ENETUNREACH);
 	CHECK_OK(rclose(fd));
+}
+
+/* Appears on the link while somebody connects to it. */
+#define LATE "10.99.0.77"
+
+static void remove_late(void)
+{
+	run_command("ip addr del " LATE "/24 dev %s 2>/dev/null || true", test_netdev());
+}
+
+static void *connect_late(void *argument)
+{
+	struct sockaddr *addr = make_addr(LATE, PORT);
+	int fd = rsocket(AF_INET, SOCK_STREAM, 0);
+
+	*(int *)argument = rconnect(fd, addr, addr_length(addr)) ? errno : 0;
+	CHECK_OK(rclose(fd));
+	return NULL;
+}
+
+TEST(late_host, "19 [fix] a blocking connect tries longer than a second to find its host",
+     .timeout = 60, .cleanup = remove_late)
+{
+	int listener = listen_on(make_addr("0.0.0.0", PORT), 4), result = -1, server;
+	pthread_t thread;
+
+	CHECK_OK(pthread_create(&thread, NULL, connect_late, &result));
+	/* The original gives up now. */
+	sleep(2);
+	run_command("ip addr add " LATE "/24 dev %s", test_netdev());
+	CHECK_OK(pthread_join(thread, NULL));
+	CHECK_EQ(result, 0);
+	server = raccept(listener, NULL, NULL);
+	CHECK(server >= 0);
+	CHECK_OK(rclose(server));
+	CHECK_OK(rclose(listener));
 }
 
 TEST(no_listener, "24 [fix] raccept on what does not listen is EINVAL")

@@ -265,6 +265,35 @@ TEST(vectors, "46 [fix] a vectored receive fills all vectors")
 	close_all(&e);
 }
 
+enum { VECTORS = 20, VECTOR = 1500 };
+
+TEST(many_vectors, "47 many vectors are sent in order, across the ends of buffers")
+{
+	struct ends e = ends();
+	static unsigned char data[VECTORS * VECTOR], got[sizeof(data)];
+	struct iovec vectors[VECTORS];
+
+	for (size_t i = 0; i < sizeof(data); i++)
+		data[i] = pattern(i);
+	/* Twice through the buffers of both sides, and to no end of them. */
+	for (int round = 0; round < 10; round++) {
+		size_t done = 0;
+
+		for (int i = 0; i < VECTORS; i++) {
+			/* Of all sizes, one without anything. */
+			size_t length = i == VECTORS - 1 ? sizeof(data) - done :
+					(size_t)(i + round) % VECTORS * VECTOR / 10;
+
+			vectors[i] = (struct iovec){ data + done, length };
+			done += length;
+		}
+		CHECK_EQ(rwritev(e.client, vectors, VECTORS), sizeof(data));
+		CHECK_EQ(rrecv(e.server, got, sizeof(got), MSG_WAITALL), sizeof(got));
+		CHECK_OK(memcmp(got, data, sizeof(data)));
+	}
+	close_all(&e);
+}
+
 TEST(half_close, "48 one side ends sending, the other answers")
 {
 	struct ends e = ends();

@@ -18,8 +18,8 @@ use crate::kernel::ucma::InitQpAttr;
 use crate::verbs;
 use crate::verbs::bindings::{
     IBV_QP_ACCESS_FLAGS, IBV_QP_MIN_RNR_TIMER, IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY,
-    IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD,
-    ibv_get_pkey_index, ibv_modify_qp, ibv_qp, ibv_qp_attr,
+    IBV_QP_RETRY_CNT, IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RTR,
+    IBV_QPS_RTS, IBV_QPS_SQD, ibv_get_pkey_index, ibv_modify_qp, ibv_qp, ibv_qp_attr,
 };
 
 use super::device::{LinkLayer, Transport};
@@ -63,6 +63,11 @@ fn fetch(id: &Id, attr: &mut ibv_qp_attr) -> Result<Mask> {
         && let Some(timer) = id.state().min_rnr_timer
     {
         attr.min_rnr_timer = timer;
+    }
+    if mask & IBV_QP_RETRY_CNT != 0
+        && let Some(most) = id.state().most_retries
+    {
+        attr.retry_cnt = attr.retry_cnt.min(most);
     }
     if state == IBV_QPS_RTR && link_layer(id) == LinkLayer::InfiniBand {
         return Ok(mask & !ROCE_ONLY_BITS);

@@ -109,6 +109,7 @@ impl Report {
     pub fn errno(&self) -> i32 {
         match (self.kind, self.status) {
             (RDMA_CM_EVENT_REJECTED, _) => libc::ECONNREFUSED,
+            (RDMA_CM_EVENT_DEVICE_REMOVAL, _) => libc::ENODEV,
             (_, status) if status < 0 => status.saturating_neg(),
             _ => libc::ETIMEDOUT,
         }

@@ -40,6 +40,9 @@ use super::wire::{ConnData, IB_HEADER_LEN};
 /// each further one twice as long.
 const ATTEMPTS: u32 = 7;
 const FIRST_TIMEOUT_MS: i32 = 1000;
+/// How often a message is sent again that the peer's device does not confirm.
+/// The most there is, 7, makes soft-RoCE never give up.
+const RETRIES: u8 = 6;
 /// How long a blocking close without `SO_LINGER` waits for the peer.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a non-blocking close looks whether the connection ends at once.
@@ -247,6 +250,10 @@ impl Stream {
         }
     }
 
+    fn has_error(&self) -> bool {
+        self.error.load(Ordering::Acquire) != 0
+    }
+
     /// The connection, once there is one.
     pub fn established(&self) -> Option<&Connection> {
         self.connection.get()
@@ -316,7 +323,7 @@ impl Stream {
     ///
     /// # Errors
     /// `EINVAL` if the socket does not listen, `EAGAIN`, `EINTR`, `EBADF` if
-    /// it is closed meanwhile.
+    /// it is closed meanwhile, `ENODEV` once if its device is removed.
     pub fn accept(&self) -> Result<Arc<Self>> {
         let deadline = self.receive_timeout.deadline();
         self.wait_for(None, self.is_nonblocking(), deadline, || {
@@ -326,6 +333,9 @@ impl Stream {
                     .queue
                     .pop_front()
                     .ok_or(Error::new(libc::EAGAIN, "accept a connection")),
+                Phase::Failed if self.has_error() => {
+                    Err(Error::new(self.take_error(), "accept a connection"))
+                }
                 _ => Err(Error::invalid("accept on a socket that does not listen")),
             }
         })
@@ -451,6 +461,11 @@ impl Stream {
                     && let Err(error) = self.answer(listener, report)
                 {
                     log::error!("{}: a connection is not accepted: {error}", self.id);
+                }
+                // A listener of all devices goes on and is not told.
+                if report.kind == RDMA_CM_EVENT_DEVICE_REMOVAL {
+                    self.error.store(report.errno(), Ordering::Release);
+                    *phase = Phase::Failed;
                 }
                 return None;
             }
@@ -603,7 +618,7 @@ impl Stream {
                 responder_resources: 0,
                 initiator_depth: 0,
                 flow_control: 1,
-                retry_count: 7,
+                retry_count: RETRIES,
                 rnr_retry_count: 7,
                 srq: 0,
                 qp_num: 0,
@@ -667,6 +682,7 @@ impl Stream {
                 log::debug!("{id}: {error}");
             }
         })?;
+        id.state().most_retries = Some(RETRIES);
         let data = endpoint.conn_data().encode();
         connect::accept(
             id,

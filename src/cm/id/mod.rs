@@ -89,6 +89,8 @@ pub struct State {
     pub node_type: Option<ibv_node_type>,
     /// Goes before the kernel's minimum RNR timer.
     pub min_rnr_timer: Option<u8>,
+    /// Bounds how often the queue pair repeats what is not confirmed.
+    pub most_retries: Option<u8>,
     /// Events reported otherwise than for the present kernel object: for its
     /// predecessors and by messengers.
     pub reported_otherwise: u32,

@@ -20,8 +20,8 @@ use std::sync::{Arc, Mutex};
 use crate::error::Error;
 use crate::lock::locked;
 use crate::verbs::bindings::{
-    IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_SUCCESS,
-    IBV_WC_WR_FLUSH_ERR, ibv_wc,
+    IBV_WC_LOC_QP_OP_ERR, IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_RETRY_EXC_ERR,
+    IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_SUCCESS, IBV_WC_WR_FLUSH_ERR, ibv_wc,
 };
 
 use super::completion::BATCH;
@@ -211,7 +211,8 @@ impl Connection {
             if (core.link == Link::Up || core.draining) && work != Work::Receive {
                 let errno = match wc.status {
                     IBV_WC_RETRY_EXC_ERR | IBV_WC_RNR_RETRY_EXC_ERR => libc::ETIMEDOUT,
-                    IBV_WC_WR_FLUSH_ERR => libc::ECONNRESET,
+                    // The second is what soft-RoCE says without a network.
+                    IBV_WC_WR_FLUSH_ERR | IBV_WC_LOC_QP_OP_ERR => libc::ECONNRESET,
                     _ => libc::EIO,
                 };
                 log::info!("{}: send failed, status {}", self.endpoint.id(), wc.status);

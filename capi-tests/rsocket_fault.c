@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * The link of the network interface goes away for a while, or the RDMA device
+ * for good, while stream sockets of two processes transfer data or wait: what
+ * arrives is what was sent, and every call ends.
+ */
+#include "rsocket_pair.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <time.h>
+
+enum {
+	PORT = 7671,
+	SOME = 1 << 20, /* bytes that show that data flows */
+	BOUND = 60,     /* seconds in which every call ends */
+};
+
+/* One of the two processes; in memory that all share. */
+struct side {
+	_Atomic uint64_t received;
+	_Atomic int send_error;	   /* 0 if all could be sent */
+	_Atomic int receive_error; /* 0 at the end of the stream */
+	_Atomic int waiting;	   /* threads that are about to wait */
+	_Atomic bool closed;
+};
+
+static struct shared {
+	_Atomic bool enough; /* of what is sent */
+	struct side sides[2];
+} *shared;
+
+static unsigned char pattern(uint64_t place)
+{
+	return (unsigned char)(place * 31 + (place >> 9));
+}
+
+struct flow {
+	int fd;
+	struct side *side;
+};
+
+static void *send_all(void *argument)
+{
+	struct flow *flow = argument;
+	unsigned char data[30011];
+	uint64_t done = 0;
+
+	while (!shared->enough) {
+		size_t size = 1 + done % sizeof(data);
+		ssize_t sent;
+
+		for (size_t i = 0; i < size; i++)
+			data[i] = pattern(done + i);
+		sent = rsend(flow->fd, data, size, MSG_NOSIGNAL);
+		if (sent < 0) {
+			flow->side->send_error = errno;
+			return NULL;
+		}
+		CHECK(sent > 0);
+		done += (uint64_t)sent;
+	}
+	CHECK_OK(rshutdown(flow->fd, SHUT_WR));
+	return NULL;
+}
+
+static void *receive_all(void *argument)
+{
+	struct flow *flow = argument;
+	unsigned char data[20011];
+
+	for (;;) {
+		ssize_t received = rrecv(flow->fd, data, sizeof(data), 0);
+
+		if (received < 0)
+			flow->side->receive_error = errno;
+		if (received <= 0)
+			return NULL;
+		for (ssize_t i = 0; i < received; i++)
+			CHECK_EQ(data[i], pattern(flow->side->received + (uint64_t)i));
+		flow->side->received += (uint64_t)received;
+	}
+}
+
+/* Sends and receives until there was enough, or the connection breaks. */
+static void exchange(const int *fds, struct side *side)
+{
+	struct flow flow = { fds[0], side };
+	pthread_t sender;
+
+	CHECK_OK(pthread_create(&sender, NULL, send_all, &flow));
+	receive_all(&flow);
+	CHECK_OK(pthread_join(sender, NULL));
+	for (int i = 0; i < 2; i++)
+		CHECK_OK(rclose(fds[i]));
+	side->closed = true;
+}
+
+static void *receive_nothing(void *argument)
+{
+	struct flow *flow = argument;
+	char byte;
+
+	flow->side->waiting++;
+	CHECK_EQ(rrecv(flow->fd, &byte, 1, 0), -1);
+	flow->side->receive_error = errno;
+	return NULL;
+}
+
+static void *poll_for_nothing(void *argument)
+{
+	struct flow *flow = argument;
+	struct pollfd entry = { .fd = flow->fd, .events = POLLIN };
+
+	flow->side->waiting++;
+	CHECK_EQ(rpoll(&entry, 1, -1), 1);
+	CHECK(entry.revents & (POLLERR | POLLHUP));
+	return NULL;
+}
+
+static void *fill_up(void *argument)
+{
+	struct flow *flow = argument;
+	static char data[65536];
+
+	while (rsend(flow->fd, data, sizeof(data), MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
+		;
+	CHECK_EQ(errno, EAGAIN);
+	flow->side->waiting++;
+	CHECK_EQ(rsend(flow->fd, data, sizeof(data), MSG_NOSIGNAL), -1);
+	flow->side->send_error = errno;
+	return NULL;
+}
+
+enum { CALLS = 3 };
+
+/* Waits in every call that waits: for data on one connection, and for room on
+   the other. */
+static void wait_in_all(const int *fds, struct side *side)
+{
+	void *(*const calls[CALLS])(void *) = { receive_nothing, poll_for_nothing, fill_up };
+	struct flow flows[] = { { fds[0], side }, { fds[0], side }, { fds[1], side } };
+	pthread_t threads[CALLS];
+
+	for (int i = 0; i < CALLS; i++)
+		CHECK_OK(pthread_create(&threads[i], NULL, calls[i], &flows[i]));
+	for (int i = 0; i < CALLS; i++)
+		CHECK_OK(pthread_join(threads[i], NULL));
+	for (int i = 0; i < 2; i++)
+		CHECK_OK(rclose(fds[i]));
+	side->closed = true;
+}
+
+typedef void run_fn(const int *fds, struct side *side);
+
+static pid_t start_server(run_fn *run, int ready)
+{
+	pid_t pid = fork();
+	int fds[2];
+
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		int listener = listen_on(second_addr(PORT), 2);
+
+		CHECK_EQ(write(ready, "x", 1), 1);
+		for (int i = 0; i < 2; i++) {
+			fds[i] = raccept(listener, NULL, NULL);
+			CHECK(fds[i] >= 0);
+		}
+		CHECK_OK(rclose(listener));
+		run(fds, &shared->sides[0]);
+		_exit(EXIT_SUCCESS);
+	}
+	return pid;
+}
+
+static pid_t start_client(run_fn *run, int ready)
+{
+	pid_t pid = fork();
+	int fds[2];
+	char byte;
+
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		CHECK_EQ(read(ready, &byte, 1), 1);
+		for (int i = 0; i < 2; i++)
+			fds[i] = connect_to(second_addr(PORT));
+		run(fds, &shared->sides[1]);
+		_exit(EXIT_SUCCESS);
+	}
+	return pid;
+}
+
+/* Until the condition holds, which another process makes so. */
+#define AWAIT(condition)                                                       \
+	do {                                                                   \
+		uint64_t deadline_ = now_ms() + BOUND * 1000;                  \
+		test_at(__FILE__, __LINE__);                                   \
+		while (!(condition)) {                                         \
+			if (now_ms() > deadline_)                              \
+				FAIL("%s does not become true", #condition);   \
+			poll(NULL, 0, 5);                                      \
+		}                                                              \
+	} while (0)
+
+struct trial {
+	pid_t pids[2];
+};
+
+static struct trial begin(run_fn *run)
+{
+	struct trial trial;
+	int ready[2];
+
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
+		      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	CHECK(shared != MAP_FAILED);
+	CHECK_OK(pipe(ready));
+	second_add();
+	trial.pids[0] = start_server(run, ready[1]);
+	trial.pids[1] = start_client(run, ready[0]);
+	return trial;
+}
+
+static bool is_broken(void)
+{
+	bool broken = false;
+
+	for (int i = 0; i < 2; i++)
+		broken |= shared->sides[i].send_error || shared->sides[i].receive_error;
+	return broken;
+}
+
+/* More data arrives on both sides, unless the connection breaks. */
+static void await_data(void)
+{
+	uint64_t before[2] = { shared->sides[0].received, shared->sides[1].received };
+
+	for (int i = 0; i < 2; i++)
+		AWAIT(shared->sides[i].received >= before[i] + SOME || is_broken());
+}
+
+/* Both processes end, soon and content. */
+static void end(struct trial *trial)
+{
+	int status;
+
+	for (int i = 0; i < 2; i++)
+		AWAIT(shared->sides[i].closed);
+	for (int i = 0; i < 2; i++) {
+		CHECK_EQ(waitpid(trial->pids[i], &status, 0), trial->pids[i]);
+		CHECK_EQ(status, 0);
+	}
+}
+
+static void show(void)
+{
+	for (int i = 0; i < 2; i++) {
+		struct side *side = &shared->sides[i];
+
+		printf("# side %d: %llu received, send: %s, receive: %s\n", i,
+		       (unsigned long long)side->received, strerror(side->send_error),
+		       strerror(side->receive_error));
+	}
+	fflush(stdout);
+}
+
+static bool is_reset(int error)
+{
+	return error == ECONNRESET || error == ETIMEDOUT;
+}
+
+TEST(flapped, "the link goes for two seconds: data goes on, or both ends fail [race]",
+     .timeout = 3 * BOUND, .cleanup = second_remove)
+{
+	struct trial trial = begin(exchange);
+	bool broken;
+
+	await_data();
+	run_command("ip link set rxetest down");
+	sleep(2);
+	run_command("ip link set rxetest up");
+	await_data();
+	broken = is_broken();
+	shared->enough = true;
+	end(&trial);
+	show();
+	for (int i = 0; i < 2; i++) {
+		struct side *side = &shared->sides[i];
+
+		if (broken)
+			CHECK(is_reset(side->send_error) || is_reset(side->receive_error));
+		else
+			CHECK(!side->send_error && !side->receive_error);
+	}
+}
+
+static void *remove_device(void *argument)
+{
+	run_command("rdma link delete %s", SECOND_DEVICE);
+	return argument;
+}
+
+static void remove_while(run_fn *run, void (*await)(void))
+{
+	struct trial trial = begin(run);
+	pthread_t removal;
+
+	await();
+	CHECK_OK(pthread_create(&removal, NULL, remove_device, NULL));
+	end(&trial);
+	/* Linux before 7 ends it only now that the processes have. */
+	CHECK_OK(pthread_join(removal, NULL));
+	show();
+	for (int i = 0; i < 2; i++) {
+		struct side *side = &shared->sides[i];
+
+		CHECK(is_reset(side->send_error) || is_reset(side->receive_error));
+	}
+}
+
+static void await_waiting(void)
+{
+	for (int i = 0; i < 2; i++)
+		AWAIT(shared->sides[i].waiting == CALLS);
+	/* They are about to wait. */
+	poll(NULL, 0, 200);
+}
+
+TEST(removed, "the device is removed while data flows: both ends fail [race]",
+     .timeout = 3 * BOUND, .cleanup = second_remove)
+{
+	remove_while(exchange, await_data);
+}
+
+TEST(removed_idle, "the device is removed: waits for data, room and events end [race]",
+     .timeout = 3 * BOUND, .cleanup = second_remove)
+{
+	remove_while(wait_in_all, await_waiting);
+}
+
+static void *accept_nothing(void *argument)
+{
+	CHECK_ERRNO(raccept(*(int *)argument, NULL, NULL), ENODEV);
+	return NULL;
+}
+
+TEST(removed_listener, "[fix] the device is removed: a wait for a connection ends",
+     .timeout = BOUND, .cleanup = second_remove)
+{
+	pthread_t accepting, removal;
+	int listener;
+
+	second_add();
+	listener = listen_on(second_addr(PORT), 2);
+	CHECK_OK(pthread_create(&accepting, NULL, accept_nothing, &listener));
+	/* Let it fall asleep; it must wake in either case. */
+	poll(NULL, 0, 200);
+	/* Linux before 7 ends the removal only when this process has ended. */
+	CHECK_OK(pthread_create(&removal, NULL, remove_device, NULL));
+	CHECK_OK(pthread_join(accepting, NULL));
+	CHECK_OK(rclose(listener));
+}

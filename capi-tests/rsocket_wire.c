@@ -1,0 +1,593 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * What stream sockets say on the wire and how they understand what is said to
+ * them, seen by a peer that speaks the protocol over verbs.
+ */
+#include "rsocket_pair.h"
+#include "rsocket_peer.h"
+
+#include <pthread.h>
+
+enum {
+	PORT = 7681,
+	QUEUE = 384,	/* of a socket, each way */
+	ROOM = 131072,	/* of its receive buffer */
+	HALF = ROOM / 2,
+	MANY = 200,	/* credits that are enough for a case */
+	PIECE = 2000,	/* long enough to be a message of its own */
+};
+
+/* A socket and a peer that is connected to it. */
+struct wire {
+	int listener;
+	int fd;
+	struct wire_peer peer;
+};
+
+static struct wire wire_with(uint8_t flags, uint16_t credits, uint32_t length)
+{
+	struct sockaddr *addr = test_addr(PORT);
+	struct wire wire = { .listener = listen_on(addr, 4), .peer = wire_open(addr) };
+	struct hello hello = wire_hello(&wire.peer, credits, length);
+
+	hello.flags |= flags;
+	wire_connect(&wire.peer, &hello);
+	wire.fd = raccept(wire.listener, NULL, NULL);
+	CHECK(wire.fd >= 0);
+	return wire;
+}
+
+static void close_wire(struct wire *wire)
+{
+	/* First, since the peer does not answer a goodbye. */
+	wire_close(&wire->peer);
+	CHECK_OK(rclose(wire->fd));
+	CHECK_OK(rclose(wire->listener));
+}
+
+static unsigned char pattern(size_t place)
+{
+	return (unsigned char)(place * 31 + (place >> 9));
+}
+
+static void make_data(unsigned char *data, size_t size)
+{
+	for (size_t i = 0; i < size; i++)
+		data[i] = pattern(i);
+}
+
+/* The socket looks at its connection. */
+static void let_progress(struct wire *wire)
+{
+	poll_one(wire->fd, POLLIN, 0);
+}
+
+/* The next message that is not a grant. */
+static struct heard hear_data(struct wire *wire)
+{
+	struct heard heard;
+
+	do
+		heard = wire_hear(&wire->peer);
+	while (heard.op == OP_GRANT);
+	return heard;
+}
+
+/* So many bytes of data arrive, in any number of messages. */
+static void hear_bytes(struct wire *wire, size_t bytes)
+{
+	size_t total = 0;
+
+	while (total < bytes) {
+		struct heard heard = hear_data(wire);
+
+		CHECK_EQ(heard.op, OP_DATA);
+		CHECK(heard.value > 0);
+		CHECK_EQ(heard.value, heard.payload);
+		total += heard.value;
+	}
+	CHECK_EQ(total, bytes);
+}
+
+static unsigned char *buffer_of(struct wire *wire)
+{
+	return (unsigned char *)wire->peer.memory + WIRE_BUFFER;
+}
+
+static void check_buffer(struct wire *wire, size_t from, size_t size, size_t place)
+{
+	for (size_t i = 0; i < size; i++)
+		CHECK_EQ(buffer_of(wire)[from + i], pattern(place + i));
+}
+
+static void check_untouched(struct wire *wire, size_t from)
+{
+	for (size_t i = from; i < WIRE_MEMORY - WIRE_BUFFER; i++)
+		CHECK_EQ(buffer_of(wire)[i], 0);
+}
+
+/* Grants a part of the buffer, by an entry of the socket's target list. */
+static void grant_part(struct wire *wire, uint32_t limit, int entry, size_t from,
+		       uint32_t length)
+{
+	struct wire_peer *peer = &wire->peer;
+	struct target *target = (struct target *)(peer->memory + 4096);
+
+	*target = (struct target){
+		.addr = (uintptr_t)buffer_of(wire) + from,
+		.key = peer->mr->rkey,
+		.length = length,
+	};
+	CHECK(wire_say_from(peer, IBV_WR_RDMA_WRITE_WITH_IMM, (uint32_t)OP_GRANT << 29 | limit,
+			    target, sizeof(*target),
+			    be64toh(peer->other.list_addr) + entry * sizeof(*target),
+			    be32toh(peer->other.list_key)));
+}
+
+/* Sends all, as far as it goes without waiting; returns how much went. */
+static size_t send_some(struct wire *wire, const unsigned char *data, size_t size)
+{
+	size_t done = 0;
+
+	while (done < size) {
+		ssize_t sent = rsend(wire->fd, data + done, size - done,
+				     MSG_DONTWAIT | MSG_NOSIGNAL);
+
+		if (sent < 0) {
+			CHECK_EQ(errno, EAGAIN);
+			break;
+		}
+		done += (size_t)sent;
+	}
+	return done;
+}
+
+/* What the socket has said of itself. */
+static void check_hello(const struct hello *hello)
+{
+	CHECK_EQ(hello->version, 1);
+	/* Further flags are for what both sides have to know to use it. */
+	CHECK_EQ(hello->flags & (HELLO_MAPPINGS | HELLO_BIG_ENDIAN),
+		 HELLO_MAPPINGS | (htobe16(1) == 1 ? HELLO_BIG_ENDIAN : 0));
+	CHECK_EQ(be16toh(hello->credits), QUEUE);
+	CHECK(!hello->zero[0] && !hello->zero[1] && !hello->zero[2]);
+	CHECK_EQ(hello->mappings, 0);
+	CHECK(hello->list_addr && hello->buffer_addr);
+	CHECK_EQ(be64toh(hello->list_addr) % sizeof(struct target), 0);
+	CHECK_EQ(be32toh(hello->list_entries), LIST_ENTRIES);
+	CHECK_EQ(be32toh(hello->buffer_length), HALF);
+}
+
+TEST(reply, "26 a reply says who the socket is in 40 bytes, then zeros")
+{
+	struct sockaddr *addr = test_addr(PORT);
+	int listener = listen_on(addr, 4), fd;
+	struct wire_peer peer = wire_open(addr);
+	struct hello hello = wire_hello(&peer, MANY, ROOM);
+	struct rdma_cm_event *event;
+	const unsigned char *data;
+
+	wire_request(&peer, &hello, sizeof(hello));
+	event = expect_event(peer.channel, RDMA_CM_EVENT_ESTABLISHED, EVENT_TIMEOUT);
+	data = event->param.conn.private_data;
+	CHECK(event->param.conn.private_data_len >= sizeof(hello));
+	memcpy(&hello, data, sizeof(hello));
+	check_hello(&hello);
+	for (int i = sizeof(hello); i < event->param.conn.private_data_len; i++)
+		CHECK_EQ(data[i], 0);
+	CHECK_OK(rdma_ack_cm_event(event));
+	fd = raccept(listener, NULL, NULL);
+	CHECK(fd >= 0);
+	wire_close(&peer);
+	CHECK_OK(rclose(fd));
+	CHECK_OK(rclose(listener));
+}
+
+/* A socket that connects to a peer, which has the request. */
+struct called {
+	int fd;
+	struct rdma_event_channel *channel;
+	struct rdma_cm_id *listener;
+	struct rdma_cm_event *request;
+};
+
+static struct called call_peer(void (*configure)(int))
+{
+	struct called called = { .channel = make_channel() };
+	struct sockaddr *addr = test_addr(PORT);
+
+	called.listener = make_id(called.channel, RDMA_PS_TCP);
+	CHECK_OK(rdma_bind_addr(called.listener, addr));
+	CHECK_OK(rdma_listen(called.listener, 1));
+	called.fd = rsocket(AF_INET, SOCK_STREAM, 0);
+	CHECK(called.fd >= 0);
+	if (configure)
+		configure(called.fd);
+	CHECK_OK(rfcntl(called.fd, F_SETFL, O_NONBLOCK));
+	CHECK_ERRNO(rconnect(called.fd, addr, addr_length(addr)), EINPROGRESS);
+	called.request = expect_event(called.channel, RDMA_CM_EVENT_CONNECT_REQUEST,
+				      EVENT_TIMEOUT);
+	return called;
+}
+
+/* Answers the request. */
+static struct wire_peer answer(struct called *called, uint8_t flags)
+{
+	struct rdma_conn_param param = called->request->param.conn;
+	struct wire_peer peer = { .id = called->request->id };
+	struct hello hello;
+
+	CHECK(param.private_data_len >= sizeof(peer.other));
+	memcpy(&peer.other, param.private_data, sizeof(peer.other));
+	CHECK_OK(rdma_ack_cm_event(called->request));
+	peer.channel = make_channel();
+	CHECK_OK(rdma_migrate_id(peer.id, peer.channel));
+	wire_prepare(&peer);
+	hello = wire_hello(&peer, MANY, ROOM);
+	hello.flags |= flags;
+	param.private_data = &hello;
+	param.private_data_len = sizeof(hello);
+	CHECK_OK(rdma_accept(peer.id, &param));
+	CHECK_EQ(take_event(peer.channel, RDMA_CM_EVENT_ESTABLISHED), 0);
+	CHECK_EQ(poll_one(called->fd, POLLOUT, EVENT_TIMEOUT * 1000), POLLOUT);
+	return peer;
+}
+
+static void end_call(struct called *called, struct wire_peer *peer)
+{
+	wire_close(peer);
+	CHECK_OK(rclose(called->fd));
+	CHECK_OK(rdma_destroy_id(called->listener));
+	rdma_destroy_event_channel(called->channel);
+}
+
+TEST(request, "26 a request says who the socket is; 21 it cannot send or receive yet")
+{
+	struct called called = call_peer(NULL);
+	struct wire_peer peer;
+	char byte = 0;
+
+	CHECK_ERRNO((int)rsend(called.fd, &byte, 1, MSG_NOSIGNAL), EAGAIN);
+	CHECK_ERRNO((int)rrecv(called.fd, &byte, 1, 0), EAGAIN);
+	CHECK_EQ(poll_one(called.fd, POLLIN | POLLOUT, 0), 0);
+	peer = answer(&called, 0);
+	check_hello(&peer.other);
+	end_call(&called, &peer);
+}
+
+TEST(first, "30 the first message grants the second half of the buffer")
+{
+	struct wire wire = wire_with(0, MANY, ROOM);
+	struct target *list = (struct target *)wire.peer.memory;
+	struct heard heard;
+
+	let_progress(&wire);
+	heard = wire_hear(&wire.peer);
+	CHECK_EQ(heard.op, OP_GRANT);
+	CHECK_EQ(heard.value, QUEUE);
+	CHECK_EQ(heard.payload, sizeof(*list));
+	CHECK_EQ(list[0].addr, 0);
+	CHECK_EQ(list[1].addr, be64toh(wire.peer.other.buffer_addr) + HALF);
+	CHECK_EQ(list[1].key, be32toh(wire.peer.other.buffer_key));
+	CHECK_EQ(list[1].length, HALF);
+	close_wire(&wire);
+}
+
+TEST(other_order, "31 a peer of the other byte order reads targets in its own")
+{
+	struct wire wire = wire_with(HELLO_BIG_ENDIAN, MANY, ROOM);
+	struct target *list = (struct target *)wire.peer.memory;
+
+	if (htobe16(1) == 1)
+		SKIP("the peer plays a big-endian host");
+	let_progress(&wire);
+	CHECK_EQ(wire_hear(&wire.peer).payload, sizeof(*list));
+	CHECK_EQ(be64toh(list[1].addr), be64toh(wire.peer.other.buffer_addr) + HALF);
+	CHECK_EQ(list[1].key, wire.peer.other.buffer_key);
+	CHECK_EQ(be32toh(list[1].length), HALF);
+	close_wire(&wire);
+}
+
+static void keep_alive(int fd)
+{
+	set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+}
+
+TEST(other_order_option, "31 options survive a peer of the other byte order")
+{
+	struct called called = call_peer(keep_alive);
+	struct wire_peer peer = answer(&called, HELLO_BIG_ENDIAN);
+
+	CHECK_EQ(option_of(called.fd, SOL_SOCKET, SO_KEEPALIVE), 1);
+	end_call(&called, &peer);
+}
+
+enum { LARGE_HALF = 1 << 20, LARGE = 300000 };
+
+TEST(large_half, "32 data fills the buffer that is granted from its beginning")
+{
+	struct wire wire = wire_with(0, MANY, LARGE_HALF);
+	unsigned char *data = malloc(LARGE);
+
+	make_data(data, LARGE);
+	CHECK_EQ(rsend(wire.fd, data, LARGE, 0), LARGE);
+	hear_bytes(&wire, LARGE);
+	check_buffer(&wire, 0, LARGE, 0);
+	check_untouched(&wire, LARGE);
+	free(data);
+	close_wire(&wire);
+}
+
+TEST(small_half, "33 no data crosses the end of what is granted; it goes on in the next half")
+{
+	struct wire wire = wire_with(0, MANY, 1000);
+	unsigned char data[3 * PIECE];
+
+	make_data(data, sizeof(data));
+	CHECK_EQ(send_some(&wire, data, sizeof(data)), 1000);
+	hear_bytes(&wire, 1000);
+	check_buffer(&wire, 0, 1000, 0);
+	check_untouched(&wire, 1000);
+	grant_part(&wire, MANY, 1, 5000, 1000);
+	CHECK(poll_one(wire.fd, POLLOUT, EVENT_TIMEOUT * 1000) & POLLOUT);
+	CHECK_EQ(send_some(&wire, data + 1000, sizeof(data) - 1000), 1000);
+	hear_bytes(&wire, 1000);
+	check_buffer(&wire, 5000, 1000, 1000);
+	check_untouched(&wire, 6000);
+	grant_part(&wire, MANY, 0, 1000, 3000);
+	CHECK(poll_one(wire.fd, POLLOUT, EVENT_TIMEOUT * 1000) & POLLOUT);
+	CHECK_EQ(send_some(&wire, data + 2000, sizeof(data) - 2000), 3000);
+	hear_bytes(&wire, 3000);
+	check_buffer(&wire, 1000, 3000, 2000);
+	check_untouched(&wire, 6000);
+	close_wire(&wire);
+}
+
+/* Sends pieces that are a message each until there is no credit left. */
+static int send_pieces(struct wire *wire)
+{
+	unsigned char data[PIECE];
+	int count = 0;
+
+	make_data(data, sizeof(data));
+	while (send_some(wire, data, sizeof(data)) == sizeof(data))
+		count++;
+	return count;
+}
+
+static void hear_pieces(struct wire *wire, int count)
+{
+	for (int i = 0; i < count; i++) {
+		struct heard heard = hear_data(wire);
+
+		CHECK_EQ(heard.op, OP_DATA);
+		CHECK_EQ(heard.payload, PIECE);
+	}
+}
+
+TEST(credits, "34 no more messages than credits")
+{
+	struct wire wire = wire_with(0, 3, LARGE_HALF);
+
+	CHECK_EQ(send_pieces(&wire), 3);
+	hear_pieces(&wire, 3);
+	CHECK_EQ(poll_one(wire.fd, POLLOUT, 0), 0);
+	CHECK(wire_message(&wire.peer, OP_GRANT, 8));
+	CHECK(poll_one(wire.fd, POLLOUT, EVENT_TIMEOUT * 1000) & POLLOUT);
+	CHECK_EQ(send_pieces(&wire), 5);
+	hear_pieces(&wire, 5);
+	close_wire(&wire);
+}
+
+TEST(wide_grant, "35 of a grant the low 16 bits count")
+{
+	struct wire wire = wire_with(0, 3, LARGE_HALF);
+
+	CHECK_EQ(send_pieces(&wire), 3);
+	CHECK(wire_message(&wire.peer, OP_GRANT, 0x10000 | 7));
+	CHECK(poll_one(wire.fd, POLLOUT, EVENT_TIMEOUT * 1000) & POLLOUT);
+	CHECK_EQ(send_pieces(&wire), 4);
+	hear_pieces(&wire, 7);
+	close_wire(&wire);
+}
+
+/* One byte for the socket, where the peer is in its buffer. */
+static void say_byte(struct wire *wire, size_t place)
+{
+	struct wire_peer *peer = &wire->peer;
+	char *byte = peer->memory + 4096;
+
+	*byte = (char)pattern(place);
+	CHECK(wire_say_from(peer, IBV_WR_RDMA_WRITE_WITH_IMM, (uint32_t)OP_DATA << 29 | 1, byte,
+			    1, be64toh(peer->other.buffer_addr) + place % ROOM,
+			    be32toh(peer->other.buffer_key)));
+}
+
+static void read_bytes(struct wire *wire, size_t from, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		unsigned char byte;
+
+		CHECK_EQ(rrecv(wire->fd, &byte, 1, 0), 1);
+		CHECK_EQ(byte, pattern(from + i));
+	}
+}
+
+/* Which limit was granted last; messages that came so far. */
+static int last_grant(struct wire *wire, int limit)
+{
+	struct ibv_wc wc;
+	int count;
+
+	while ((count = ibv_poll_cq(wire->peer.id->recv_cq, 1, &wc)) == 1) {
+		uint32_t word = be32toh(wc.imm_data);
+
+		CHECK_EQ(wc.status, IBV_WC_SUCCESS);
+		CHECK_EQ(word >> 29, OP_GRANT);
+		limit = (int)(word & 0xffff);
+		wire_post_receive(&wire->peer);
+	}
+	CHECK_EQ(count, 0);
+	return limit;
+}
+
+TEST(due, "36 a grant is due when half of the queue was consumed")
+{
+	struct wire wire = wire_with(0, MANY, ROOM);
+	struct heard heard;
+
+	let_progress(&wire);
+	CHECK_EQ(wire_hear(&wire.peer).value, QUEUE);
+	for (int i = 0; i < QUEUE / 2 - 1; i++)
+		say_byte(&wire, (size_t)i);
+	read_bytes(&wire, 0, QUEUE / 2 - 1);
+	let_progress(&wire);
+	CHECK_EQ(last_grant(&wire, -1), -1);
+	say_byte(&wire, QUEUE / 2 - 1);
+	read_bytes(&wire, QUEUE / 2 - 1, 1);
+	let_progress(&wire);
+	heard = wire_hear(&wire.peer);
+	CHECK_EQ(heard.op, OP_GRANT);
+	CHECK_EQ(heard.value & 0xffff, QUEUE / 2 + QUEUE);
+	CHECK_EQ(heard.payload, 0);
+	close_wire(&wire);
+}
+
+/* More than a counter of messages holds. */
+enum { WRAP = 66000 };
+
+static void *say_many(void *argument)
+{
+	struct wire *wire = argument;
+	uint16_t sent = 0, limit = QUEUE;
+
+	for (size_t i = 0; i < WRAP; i++, sent++) {
+		while (sent == limit)
+			limit = (uint16_t)last_grant(wire, limit);
+		say_byte(wire, i);
+	}
+	return NULL;
+}
+
+TEST(wrap, "37 counters of messages wrap around", .timeout = 60)
+{
+	struct wire wire = wire_with(0, MANY, ROOM);
+	static unsigned char data[WRAP];
+	pthread_t thread;
+
+	CHECK_OK(pthread_create(&thread, NULL, say_many, &wire));
+	CHECK_EQ(rrecv(wire.fd, data, WRAP, MSG_WAITALL), WRAP);
+	for (size_t i = 0; i < WRAP; i++)
+		CHECK_EQ(data[i], pattern(i));
+	CHECK_OK(pthread_join(thread, NULL));
+	close_wire(&wire);
+}
+
+TEST(no_half, "38 without a second half, the first one is used up")
+{
+	struct wire wire = wire_with(0, MANY, 5000);
+	unsigned char data[3 * PIECE];
+
+	make_data(data, sizeof(data));
+	CHECK(poll_one(wire.fd, POLLOUT, 0) & POLLOUT);
+	CHECK_EQ(send_some(&wire, data, sizeof(data)), 5000);
+	CHECK_EQ(poll_one(wire.fd, POLLOUT, 0), 0);
+	CHECK_ERRNO((int)rsend(wire.fd, data, 1, MSG_DONTWAIT), EAGAIN);
+	hear_bytes(&wire, 5000);
+	check_buffer(&wire, 0, 5000, 0);
+	close_wire(&wire);
+}
+
+TEST(goodbye, "48 SHUTDOWN, then DISCONNECT")
+{
+	struct wire wire = wire_with(0, MANY, ROOM);
+	struct heard heard;
+	char byte;
+
+	CHECK_OK(rshutdown(wire.fd, SHUT_WR));
+	heard = hear_data(&wire);
+	CHECK_EQ(heard.op, OP_CONTROL);
+	CHECK_EQ(heard.value, SAY_SHUTDOWN);
+	CHECK_EQ(heard.payload, 0);
+	CHECK(wire_message(&wire.peer, OP_CONTROL, SAY_DISCONNECT));
+	CHECK_EQ(rrecv(wire.fd, &byte, 1, 0), 0);
+	CHECK(poll_one(wire.fd, POLLIN, EVENT_TIMEOUT * 1000) & POLLHUP);
+	close_wire(&wire);
+}
+
+TEST(silent, "74 a client that never completes the handshake keeps nobody waiting",
+     .timeout = 60)
+{
+	struct sockaddr *addr = test_addr(PORT);
+	int listener = listen_on(addr, 4), client, server;
+	struct wire_peer silent = wire_open(addr);
+	struct hello hello = wire_hello(&silent, MANY, ROOM);
+	char byte;
+
+	/* Whoever does not take the response does not complete it. */
+	wire_request(&silent, &hello, sizeof(hello));
+	client = connect_to(addr);
+	server = raccept(listener, NULL, NULL);
+	CHECK(server >= 0);
+	CHECK_EQ(rsend(client, "x", 1, 0), 1);
+	CHECK_EQ(rrecv(server, &byte, 1, 0), 1);
+	CHECK_OK(rclose(client));
+	CHECK_OK(rclose(server));
+	wire_close(&silent);
+	CHECK_OK(rclose(listener));
+}
+
+/* The peer confirms nothing any more, and does not say so. */
+static void fall_silent(struct wire_peer *peer)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_ERR };
+
+	CHECK_OK(ibv_modify_qp(peer->id->qp, &attr, IBV_QP_STATE));
+}
+
+static void check_given_up(int fd)
+{
+	char byte = 0;
+
+	CHECK_EQ(rsend(fd, &byte, 1, 0), 1);
+	CHECK_ERRNO((int)rrecv(fd, &byte, 1, 0), ETIMEDOUT);
+	CHECK_EQ(rrecv(fd, &byte, 1, 0), 0);
+}
+
+TEST(unconfirmed, "a connection to a peer that confirms nothing any more breaks [fix]",
+     .timeout = 40)
+{
+	struct called called = call_peer(NULL);
+	struct wire_peer peer = answer(&called, 0);
+
+	CHECK_OK(rfcntl(called.fd, F_SETFL, 0));
+	fall_silent(&peer);
+	check_given_up(called.fd);
+	end_call(&called, &peer);
+}
+
+TEST(unconfirmed_accepted, "so does one that the peer asked for, with retries for ever [fix]",
+     .timeout = 40)
+{
+	struct sockaddr *addr = test_addr(PORT);
+	int listener = listen_on(addr, 4), fd;
+	struct wire_peer peer = wire_open(addr);
+	struct hello hello = wire_hello(&peer, MANY, ROOM);
+	struct rdma_conn_param param = {
+		.private_data = &hello,
+		.private_data_len = sizeof(hello),
+		.flow_control = 1,
+		.retry_count = 7,
+		.rnr_retry_count = 7,
+	};
+
+	CHECK_OK(rdma_connect(peer.id, &param));
+	CHECK_EQ(take_event(peer.channel, RDMA_CM_EVENT_ESTABLISHED), 0);
+	fd = raccept(listener, NULL, NULL);
+	CHECK(fd >= 0);
+	fall_silent(&peer);
+	check_given_up(fd);
+	wire_close(&peer);
+	CHECK_OK(rclose(fd));
+	CHECK_OK(rclose(listener));
+}
