@@ -281,7 +281,10 @@ fn run(
             beside.run(name.text(), Some(&programs), &[], suite)
         }
         Name::Containers => beside.run(name.text(), Some(&containers::build()?), &[], suite),
-        Name::Srp => beside.run(name.text(), Some(&srp::build()?), &[], suite),
+        Name::Srp => {
+            let selection = srp::selection(alone);
+            beside.run(name.text(), Some(&srp::build()?), &selection, suite)
+        }
         Name::Faults => beside.run(name.text(), Some(&faults::build()?), &[], suite),
         Name::Soak => {
             let selection = soak::selection(alone);

@@ -108,15 +108,40 @@ impl Session {
         )
     }
 
-    /// Waits until it has exactly so many disks, by rising logical unit number.
+    /// Waits until it has exactly so many disks, by rising logical unit number,
+    /// and their driver is done with them.
+    ///
+    /// The driver asks for sizes and modes twice, the second time when the disk
+    /// can be used already. Until it says that it has attached the disk, values
+    /// in sysfs may be false for a moment, and its own commands take credits.
     pub fn disks(&self, count: usize) -> Result<Vec<Disk>> {
-        until(&format!("there are {count} disks"), || {
+        until(&format!("{count} disks are attached"), || {
             let disks = self.disks_now();
-            let there = disks
-                .iter()
-                .all(|disk| disk.path().exists() && disk.bytes().is_ok_and(|bytes| bytes > 0));
-            Ok((disks.len() == count && there).then_some(disks))
+            let there = disks.len() == count
+                && disks
+                    .iter()
+                    .all(|disk| disk.path().exists() && disk.bytes().is_ok_and(|bytes| bytes > 0));
+            Ok((there && self.attached(&disks)?).then_some(disks))
         })
+    }
+
+    /// Whether the kernel has said of each disk that it is attached. Numbers of
+    /// hosts are never used again.
+    fn attached(&self, disks: &[Disk]) -> Result<bool> {
+        let log = sh("dmesg")?;
+        Ok(disks.iter().all(|Disk { lun, name }| {
+            log.contains(&format!("sd {}:0:0:{lun}: [{name}] Attached", self.host))
+        }))
+    }
+
+    /// Waits until the initiator has `credits` on the channel with the fewest.
+    pub fn wait_credits(&self, credits: &str) -> Result<()> {
+        let mut seen = String::new();
+        until(&format!("{credits} credits are back"), || {
+            seen = self.host_value("req_lim")?;
+            Ok((seen == credits).then_some(()))
+        })
+        .with_context(|| format!("there are {seen}"))
     }
 
     /// Waits for its one disk.

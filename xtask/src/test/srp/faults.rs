@@ -165,10 +165,7 @@ fn reset(lab: &Lab) -> Result<()> {
         Ok(())
     })?;
     ensure!(target.is_alive()?);
-    ensure!(
-        session.host_value("req_lim")? == idle,
-        "credits are missing"
-    );
+    session.wait_credits(&idle)?;
     close(target, session)?;
     Ok(())
 }
@@ -212,7 +209,5 @@ fn aborted(lab: &Lab, image: &std::path::Path, mount: &std::path::Path) -> Resul
 /// The session works, and no credit is lost.
 fn session_is_whole(session: &Session, disk: &Disk, idle: &str) -> Result<()> {
     disk.fio("--rw=randwrite --bs=4k --size=1m --iodepth=32 --verify=crc32c")?;
-    until("all credits are back", || {
-        Ok((session.host_value("req_lim")? == idle).then_some(()))
-    })
+    session.wait_credits(idle)
 }

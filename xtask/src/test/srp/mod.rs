@@ -2,6 +2,9 @@
 //!
 //! Every case starts its own target, logs in, and must leave the initiator
 //! without sessions; so the cases are independent of one another.
+//!
+//! By default the long cases are as long as fits the time of a test run under
+//! emulation; asked for alone (`--only srp`) they have their full length.
 
 mod disks;
 mod faults;
@@ -38,6 +41,29 @@ pub fn build() -> Result<PathBuf> {
     Ok(dir)
 }
 
+/// How long the long cases are.
+struct Size {
+    logins: usize,
+    mixed_seconds: u32,
+}
+
+const USUAL: Size = Size {
+    logins: 40,
+    mixed_seconds: 15,
+};
+const FULL: Size = Size {
+    logins: 1000,
+    mixed_seconds: 60,
+};
+
+/// What selects [`FULL`].
+const FULL_LENGTH: &str = "full-length";
+
+/// What to ask of the part beside the device.
+pub fn selection(alone: bool) -> Vec<String> {
+    alone.then(|| FULL_LENGTH.to_owned()).into_iter().collect()
+}
+
 /// One thing that must work.
 struct Case {
     name: &'static str,
@@ -70,6 +96,7 @@ struct Lab {
     /// Our librdmacm, with libsrpt beside it.
     library: Library,
     dir: PathBuf,
+    size: Size,
 }
 
 impl Lab {
@@ -107,11 +134,17 @@ fn close(target: Target, session: Session) -> Result<String> {
 pub fn inside(bench: &Bench, suite: &mut Suite) -> Result<()> {
     let dir = std::env::temp_dir().join(format!("srp-{}", std::process::id()));
     std::fs::create_dir_all(&dir)?;
+    let (lengths, selection): (Vec<_>, Vec<_>) = bench
+        .selection
+        .iter()
+        .map(String::as_str)
+        .partition(|text| *text == FULL_LENGTH);
     let lab = Lab {
         program: program(&bench.programs)?,
         programs: bench.programs.clone(),
         library: bench.ours.clone(),
         dir,
+        size: if lengths.is_empty() { USUAL } else { FULL },
     };
     let groups = [
         login::CASES,
@@ -122,8 +155,7 @@ pub fn inside(bench: &Bench, suite: &mut Suite) -> Result<()> {
         valgrind::CASES,
     ];
     for case in groups.into_iter().flatten() {
-        let chosen = |text: &String| case.name.contains(text.as_str());
-        if !bench.selection.is_empty() && !bench.selection.iter().any(chosen) {
+        if !selection.is_empty() && !selection.iter().any(|text| case.name.contains(text)) {
             continue;
         }
         if bench.quick && case.thorough {
@@ -139,7 +171,7 @@ pub fn inside(bench: &Bench, suite: &mut Suite) -> Result<()> {
         println!("# {} s", started.elapsed().as_secs());
         suite.check(case.name, result);
     }
-    if bench.selection.is_empty() || bench.selection.iter().any(|text| text == "hostile") {
+    if selection.is_empty() || selection.contains(&"hostile") {
         hostile::run(&lab, &bench.programs, suite)?;
     }
     Ok(())

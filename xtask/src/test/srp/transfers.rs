@@ -1,6 +1,6 @@
 //! Data of all sizes and in all forms that the initiator can describe it.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
 use super::{Case, Lab, case, close, thorough};
 use crate::guest::srp::initiator::{self, Disk};
@@ -13,7 +13,7 @@ pub const CASES: &[Case] = &[
     case("direct I/O with 128 under way, verified", deep),
     case("buffers described by indirect tables", indirect),
     case("tables that do not fit into the command", partial_tables),
-    thorough("a minute of mixed reads and writes, verified", mixed),
+    thorough("mixed reads and writes for a while, verified", mixed),
 ];
 
 /// Sizes of transfers, from immediate data to what the kernel splits.
@@ -53,10 +53,7 @@ fn deep(lab: &Lab) -> Result<()> {
     let disk = session.disk()?;
     let idle = session.host_value("req_lim")?;
     disk.fio("--rw=randwrite --bs=4k --size=16m --iodepth=128 --verify=crc32c")?;
-    ensure!(
-        session.host_value("req_lim")? == idle,
-        "credits are missing"
-    );
+    session.wait_credits(&idle)?;
     close(target, session)?;
     Ok(())
 }
@@ -92,10 +89,11 @@ fn partial_tables(lab: &Lab) -> Result<()> {
 fn mixed(lab: &Lab) -> Result<()> {
     let (target, session) = lab.session("", "")?;
     let disk = session.disk()?;
-    disk.fio(
+    disk.fio(&format!(
         "--rw=randrw --bsrange=4k-256k --size=48m --iodepth=128 --verify=crc32c \
-         --time_based --runtime=60",
-    )?;
+         --time_based --runtime={}",
+        lab.size.mixed_seconds
+    ))?;
     close(target, session)?;
     Ok(())
 }
