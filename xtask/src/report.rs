@@ -3,6 +3,8 @@
 
 use std::fmt::{self, Write as _};
 use std::io::{self, Write};
+use std::iter::Sum;
+use std::ops::Add;
 
 /// How one case ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -182,6 +184,24 @@ impl Tally {
             }
         }
         tally
+    }
+}
+
+impl Add for Tally {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            passed: self.passed + other.passed,
+            failed: self.failed + other.failed,
+            skipped: self.skipped + other.skipped,
+        }
+    }
+}
+
+impl Sum for Tally {
+    fn sum<I: Iterator<Item = Self>>(tallies: I) -> Self {
+        tallies.fold(Self::default(), Add::add)
     }
 }
 

@@ -17,6 +17,10 @@ const PROGRAM_LIMIT: Duration = Duration::from_secs(900);
 /// How many times longer a case may take than by itself.
 const PATIENCE: (&str, &str) = ("RDMACM_TEST_PATIENCE", "10");
 
+/// How often cases try for a race that may or may not happen: every instruction
+/// is emulated, on some machines twice.
+const ROUNDS: (&str, &str) = ("RDMACM_TEST_ROUNDS", "3");
+
 /// What to run.
 pub struct Run<'a> {
     /// The tool with its options.
@@ -25,8 +29,6 @@ pub struct Run<'a> {
     pub program: &'a str,
     /// Which of its cases; all if empty.
     pub cases: &'a [&'a str],
-    /// Environment variables for it.
-    pub env: &'a [(&'a str, &'a str)],
 }
 
 impl Run<'_> {
@@ -45,9 +47,7 @@ impl Run<'_> {
         let mut words: Vec<_> = command.split(' ').collect();
         words.push(&path);
         words.extend(self.cases);
-        let mut env = self.env.to_vec();
-        env.push(PATIENCE);
-        let mut running = program::start_with(&words, &bench.ours, &env)?;
+        let mut running = program::start_with(&words, &bench.ours, &[PATIENCE, ROUNDS])?;
         if running.wait_for(PROGRAM_LIMIT)?.is_none() {
             bail!("hangs: {}", running.said());
         }

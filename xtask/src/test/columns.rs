@@ -67,11 +67,6 @@ impl Column {
         }
     }
 
-    /// What tells it from the others in file names.
-    pub fn key(self) -> String {
-        self.kernel.to_string()
-    }
-
     /// Its name with the version of the original in it.
     pub fn heading(self) -> Result<String> {
         let root = self.suite.map(roots::get).transpose()?;

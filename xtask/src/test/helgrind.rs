@@ -23,9 +23,6 @@ const ON_BEHALF: [&str; 4] = ["vgpreload", "libc.so", "libc-", "libpthread"];
 /// work is hidden from helgrind.
 const PROGRAMS: [(&str, &[&str]); 1] = [("race", &["while other threads get"])];
 
-/// Everything is emulated twice.
-const ROUNDS: &str = "3";
-
 /// The part beside the device.
 pub fn inside(bench: &Bench, suite: &mut Suite) -> Result<()> {
     for (program, cases) in PROGRAMS {
@@ -33,7 +30,6 @@ pub fn inside(bench: &Bench, suite: &mut Suite) -> Result<()> {
             tool: TOOL,
             program,
             cases,
-            env: &[("RDMACM_TEST_ROUNDS", ROUNDS)],
         };
         suite.check(
             format!("{program}: no race, no lock out of order"),

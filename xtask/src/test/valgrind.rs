@@ -30,6 +30,9 @@ const PROGRAMS: &[Program] = &[
         &["87", "88", "89", "90", "91", "92", "93", "leaving", "data"],
     ),
     ("addrinfo", &[]),
+    ("resolve_addrinfo", &[]),
+    ("event_wait", &["limits", "keeps its data"]),
+    ("race", &[]),
     (
         "robust",
         &[
@@ -59,7 +62,6 @@ pub fn inside(bench: &Bench, suite: &mut Suite) -> Result<()> {
                 tool: MEMCHECK,
                 program,
                 cases,
-                env: &[],
             };
             suite.check(
                 format!("{program}: no error, no leak"),
