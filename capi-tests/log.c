@@ -198,6 +198,27 @@ TEST(no_datagram_service, "86 an unknown datagram service is logged in words [fi
 	pair_close(&pair);
 }
 
+/* ---- What an administrator has set -------------------------------------- */
+
+TEST(defaults, "what the environment sets is told when it is applied, and what is no value [fix]")
+{
+	struct pair pair;
+
+	CHECK_OK(setenv("RDMACM_TOS", "0x20", 1));
+	CHECK_OK(setenv("RDMACM_ACK_TIMEOUT", "20", 1));
+	CHECK_OK(setenv("RDMACM_MIN_RNR_TIMER", "9", 1));
+	CHECK_OK(setenv("RDMACM_RESOLVE_TIMEOUT", "60000", 1));
+	CHECK_OK(setenv("RDMACM_EVENT_WAIT", "long", 1));
+	start_log("info");
+	pair_to_route(&pair, RDMA_PS_TCP);
+	pair_close(&pair);
+	CHECK_LOGGED("RDMACM_TOS=32", "applied");
+	CHECK_LOGGED("RDMACM_ACK_TIMEOUT=20", "applied");
+	CHECK_LOGGED("RDMACM_MIN_RNR_TIMER=9", "applied");
+	CHECK_LOGGED("RDMACM_RESOLVE_TIMEOUT=60000", "applied");
+	CHECK_LOGGED("RDMACM_EVENT_WAIT=long", "ignored");
+}
+
 /* ---- What holds a program up -------------------------------------------- */
 
 static void *destroy(void *id)

@@ -171,6 +171,20 @@ TEST(silent, "39 silent neighbour: ADDR_ERROR -ETIMEDOUT near the timeout, then 
 	end();
 }
 
+TEST(silent_longer, "39 RDMACM_RESOLVE_TIMEOUT: a silent neighbour has so long, not the program's limit [fix]",
+     .timeout = 60)
+{
+	uint64_t start;
+
+	CHECK_OK(setenv("RDMACM_RESOLVE_TIMEOUT", "6000", 1));
+	begin(RDMA_PS_TCP);
+	start = now_ms();
+	CHECK_OK(rdma_resolve_addr(id, NULL, dead_neighbour(), 100));
+	CHECK_EQ(take_event(channel, RDMA_CM_EVENT_ADDR_ERROR), -ETIMEDOUT);
+	CHECK(now_ms() - start >= 5500);
+	end();
+}
+
 TEST(destroyed, "39 destroy_id during resolution ends it without event", .timeout = 60)
 {
 	begin(RDMA_PS_TCP);
