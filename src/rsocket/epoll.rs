@@ -279,7 +279,7 @@ impl Set {
             (Operation::Add, true) => return Err(Error::new(libc::EEXIST, "add a member twice")),
             (Operation::Add, false) => {
                 let noted = Some((Arc::clone(&self.notes), fd));
-                socket.waiters().add(&self.wake, noted);
+                socket.common().waiters().add(&self.wake, noted);
                 members.sockets.insert(
                     fd,
                     Member {
@@ -314,7 +314,7 @@ impl Set {
     }
 
     fn release(&self, member: &Member) {
-        member.socket.waiters().remove(&self.wake);
+        member.socket.common().waiters().remove(&self.wake);
         if let Some(fd) = member.watched {
             // It may be closed already.
             let _ = self.kernel_ctl(libc::EPOLL_CTL_DEL, fd, 0, Tag::Wake);
@@ -324,7 +324,7 @@ impl Set {
     /// Closed sockets are no members any more, as with the kernel's.
     fn forget_closed(&self, members: &mut Members) {
         members.sockets.retain(|_, member| {
-            let open = !member.socket.is_closed();
+            let open = !member.socket.common().is_closed();
             if !open {
                 self.release(member);
             }
@@ -499,7 +499,7 @@ impl Member {
     /// What the socket reports, and how often it had changed by then: a change
     /// after that is an edge.
     fn look(&self, interest: i16) -> (u32, u64) {
-        let waiters = self.socket.waiters();
+        let waiters = self.socket.common().waiters();
         let mut before = waiters.changes();
         loop {
             let ready = u32::from(self.socket.poll(interest).cast_unsigned());

@@ -3,7 +3,7 @@
 //! | module | what it is responsible for |
 //! |---|---|
 //! | [`sockets`], [`table`] | which descriptors are sockets |
-//! | [`socket`] | a socket of any kind |
+//! | [`socket`], [`common`] | a socket of any kind; what all of them have |
 //! | [`fork`] | what a forked child may use |
 //! | [`stream`] | stream sockets: their life from creation to close, waiting |
 //! | [`datagram`] | datagram sockets |
@@ -24,6 +24,7 @@
 //!
 //! Functions here return [`crate::Result`]; none touches `errno`.
 
+pub mod common;
 pub mod completion;
 pub mod connection;
 pub mod datagram;

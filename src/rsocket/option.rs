@@ -86,11 +86,11 @@ pub fn set(stream: &Arc<Stream>, level: c_int, name: c_int, value: &[u8]) -> Res
         (SOL_RDMA, _) => set_rdma(stream, name, value),
         (libc::SOL_SOCKET, libc::SO_LINGER) => set_linger(stream, value),
         (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => {
-            stream.receive_timeout().set(duration(value)?);
+            stream.common().receive_timeout().set(duration(value)?);
             Ok(())
         }
         (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => {
-            stream.send_timeout().set(duration(value)?);
+            stream.common().send_timeout().set(duration(value)?);
             Ok(())
         }
         (libc::SOL_SOCKET, libc::SO_REUSEADDR) => {
@@ -237,8 +237,10 @@ pub fn get(stream: &Stream, level: c_int, name: c_int) -> Result<Vec<u8>> {
             let on = c_int::from(options.linger_on);
             Ok([on.to_ne_bytes(), seconds.to_ne_bytes()].concat())
         }
-        (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => Ok(timeval(stream.receive_timeout().get())),
-        (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => Ok(timeval(stream.send_timeout().get())),
+        (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => {
+            Ok(timeval(stream.common().receive_timeout().get()))
+        }
+        (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => Ok(timeval(stream.common().send_timeout().get())),
         (libc::IPPROTO_IP, libc::IP_TOS) => number(options.tos),
         (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => number(options.v6_only),
         (libc::IPPROTO_TCP, libc::TCP_NODELAY) => number(options.no_delay),

@@ -31,18 +31,18 @@ impl Polled {
             return false;
         };
         // Counted before the look, so that a change after it is not missed.
-        self.seen = self.socket.waiters().changes();
+        self.seen = self.socket.common().waiters().changes();
         entry.revents = look(&self.socket, entry.events);
         entry.revents != 0
     }
 
     fn has_changed(&self) -> bool {
-        self.socket.waiters().changes() != self.seen
+        self.socket.common().waiters().changes() != self.seen
     }
 }
 
 fn look(socket: &Socket, events: i16) -> i16 {
-    if socket.is_closed() {
+    if socket.common().is_closed() {
         return libc::POLLNVAL;
     }
     socket.poll(events)
@@ -102,7 +102,7 @@ impl Sockets {
         let list = entries.iter().enumerate().filter_map(|(place, entry)| {
             let socket = sockets::find(entry.fd)?;
             // Not looked at yet, so that the first comparison finds a change.
-            let seen = socket.waiters().changes().wrapping_sub(1);
+            let seen = socket.common().waiters().changes().wrapping_sub(1);
             Some(Polled {
                 place,
                 socket,
@@ -169,7 +169,7 @@ impl Sockets {
             .collect();
         let _registered: Vec<_> = sockets
             .iter()
-            .map(|socket| socket.waiters().register(&wake))
+            .map(|socket| socket.common().waiters().register(&wake))
             .collect();
         let mut list = self.kernel_list(entries, Some(&wake));
         loop {

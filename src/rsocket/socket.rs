@@ -3,9 +3,10 @@
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
+use super::common::Common;
 use super::datagram::Datagram;
 use super::stream::Stream;
-use super::wait::{Notifier, Waiters};
+use super::wait::Notifier;
 
 /// A counted reference to a socket.
 #[derive(Clone, Debug)]
@@ -25,19 +26,11 @@ impl Socket {
         }
     }
 
-    /// Whether it was closed while somebody still uses it.
-    pub fn is_closed(&self) -> bool {
+    /// What sockets of every kind have.
+    pub fn common(&self) -> &Common {
         match self {
-            Self::Stream(stream) => stream.is_closed(),
-            Self::Datagram(datagram) => datagram.is_closed(),
-        }
-    }
-
-    /// Those who wait for it.
-    pub fn waiters(&self) -> &Waiters {
-        match self {
-            Self::Stream(stream) => stream.waiters(),
-            Self::Datagram(datagram) => datagram.waiters(),
+            Self::Stream(stream) => stream.common(),
+            Self::Datagram(datagram) => datagram.common(),
         }
     }
 
@@ -57,22 +50,6 @@ impl Socket {
         match self {
             Self::Stream(stream) => stream.poll(interest),
             Self::Datagram(datagram) => datagram.poll(interest),
-        }
-    }
-
-    /// Whether calls return `EAGAIN` rather than wait.
-    pub fn is_nonblocking(&self) -> bool {
-        match self {
-            Self::Stream(stream) => stream.is_nonblocking(),
-            Self::Datagram(datagram) => datagram.is_nonblocking(),
-        }
-    }
-
-    /// Changes [`Socket::is_nonblocking`].
-    pub fn set_nonblocking(&self, nonblocking: bool) {
-        match self {
-            Self::Stream(stream) => stream.set_nonblocking(nonblocking),
-            Self::Datagram(datagram) => datagram.set_nonblocking(nonblocking),
         }
     }
 

@@ -74,7 +74,9 @@ pub fn create(domain: c_int, kind: c_int, protocol: c_int) -> Result<c_int> {
         (libc::SOCK_DGRAM, 0 | libc::IPPROTO_UDP) => Socket::Datagram(Datagram::new(domain)?),
         _ => return Err(UNKNOWN),
     };
-    socket.set_nonblocking(kind & libc::SOCK_NONBLOCK != 0);
+    socket
+        .common()
+        .set_nonblocking(kind & libc::SOCK_NONBLOCK != 0);
     let fd = register(socket)?;
     set_close_on_exec(fd, kind & libc::SOCK_CLOEXEC != 0)?;
     Ok(fd)
@@ -112,11 +114,13 @@ pub fn control(fd: c_int, command: c_int, argument: c_long) -> Result<c_int> {
     let flags = argument as c_int;
     match command {
         libc::F_GETFL => {
-            let nonblocking = socket.is_nonblocking();
+            let nonblocking = socket.common().is_nonblocking();
             Ok(libc::O_RDWR | if nonblocking { libc::O_NONBLOCK } else { 0 })
         }
         libc::F_SETFL => {
-            socket.set_nonblocking(flags & libc::O_NONBLOCK != 0);
+            socket
+                .common()
+                .set_nonblocking(flags & libc::O_NONBLOCK != 0);
             Ok(0)
         }
         libc::F_GETFD => {

@@ -9,7 +9,6 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -22,6 +21,7 @@ use crate::kernel::addr::SockAddr;
 use crate::lock::locked;
 use crate::verbs::bindings::IBV_QPT_RC;
 
+use super::common::Common;
 use super::connection::{Connection, Directions, Readiness};
 use super::endpoint::Endpoint;
 use super::events::{Channel, Report};
@@ -33,7 +33,7 @@ use super::settings::Defaults;
 use super::socket::Socket;
 use super::tcp_info::State;
 use super::vectors::Cursor;
-use super::wait::{self, Notifier, Waiters, Wake, readable, sleep};
+use super::wait::{self, Notifier, Wake, readable, sleep};
 use super::wire::{ConnData, IB_HEADER_LEN};
 
 /// Attempts of each step of address resolution; the first takes a second,
@@ -63,12 +63,7 @@ pub struct Stream {
     connection: OnceLock<Connection>,
     keepalive: Mutex<Option<Arc<Keepalive>>>,
     options: Mutex<Options>,
-    nonblocking: AtomicBool,
-    closed: AtomicBool,
-    error: AtomicI32,
-    receive_timeout: Timeout,
-    send_timeout: Timeout,
-    waiters: Arc<Waiters>,
+    common: Common,
 }
 
 /// Where a socket is in its life.
@@ -121,32 +116,6 @@ struct Accepting {
     listener: Weak<Stream>,
 }
 
-/// A time limit of a socket; 0 means none.
-#[derive(Debug, Default)]
-pub struct Timeout(AtomicU64);
-
-impl Timeout {
-    /// Sets the limit.
-    pub fn set(&self, limit: Duration) {
-        let nanoseconds = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
-        self.0.store(nanoseconds, Ordering::Relaxed);
-    }
-
-    /// The limit.
-    pub fn get(&self) -> Duration {
-        Duration::from_nanos(self.0.load(Ordering::Relaxed))
-    }
-
-    /// When a wait that begins now ends; `None` for no limit.
-    pub fn deadline(&self) -> Option<Instant> {
-        let limit = self.get();
-        if limit.is_zero() {
-            return None;
-        }
-        Instant::now().checked_add(limit)
-    }
-}
-
 impl Stream {
     /// A new socket of the address family `domain`.
     ///
@@ -188,12 +157,7 @@ impl Stream {
             connection: OnceLock::new(),
             keepalive: Mutex::new(None),
             options: Mutex::new(options),
-            nonblocking: AtomicBool::new(false),
-            closed: AtomicBool::new(false),
-            error: AtomicI32::new(0),
-            receive_timeout: Timeout::default(),
-            send_timeout: Timeout::default(),
-            waiters: Arc::new(Waiters::default()),
+            common: Common::default(),
         }
     }
 
@@ -217,34 +181,14 @@ impl Stream {
         locked(&self.options)
     }
 
-    /// Those who wait for it.
-    pub fn waiters(&self) -> &Waiters {
-        &self.waiters
-    }
-
-    /// Limit of receives that wait.
-    pub fn receive_timeout(&self) -> &Timeout {
-        &self.receive_timeout
-    }
-
-    /// Limit of sends that wait.
-    pub fn send_timeout(&self) -> &Timeout {
-        &self.send_timeout
-    }
-
-    /// Whether calls return `EAGAIN` rather than wait.
-    pub fn is_nonblocking(&self) -> bool {
-        self.nonblocking.load(Ordering::Relaxed)
-    }
-
-    /// Changes [`Stream::is_nonblocking`].
-    pub fn set_nonblocking(&self, nonblocking: bool) {
-        self.nonblocking.store(nonblocking, Ordering::Relaxed);
+    /// What it has in common with sockets of every kind.
+    pub fn common(&self) -> &Common {
+        &self.common
     }
 
     /// Takes the pending error (`SO_ERROR`), 0 if there is none.
     pub fn take_error(&self) -> i32 {
-        match (self.error.swap(0, Ordering::AcqRel), self.connection.get()) {
+        match (self.common.take_error(), self.connection.get()) {
             (0, Some(connection)) => connection.take_error(),
             (errno, _) => errno,
         }
@@ -325,9 +269,9 @@ impl Stream {
     /// `EINVAL` if the socket does not listen, `EAGAIN`, `EINTR`, `EBADF` if
     /// it is closed meanwhile, `ENODEV` once if its device is removed.
     pub fn accept(&self) -> Result<Arc<Self>> {
-        let deadline = self.receive_timeout.deadline();
-        self.wait_for(None, self.is_nonblocking(), deadline, || {
-            self.check_open()?;
+        let deadline = self.common.receive_timeout().deadline();
+        self.wait_for(None, self.common.is_nonblocking(), deadline, || {
+            self.common.check_open()?;
             match &mut *locked(&self.phase) {
                 Phase::Listening(listener) => listener
                     .queue
@@ -348,14 +292,14 @@ impl Stream {
     /// `EINPROGRESS` if non-blocking, `EALREADY`, `EISCONN`; what became of
     /// the attempt: `ECONNREFUSED`, `ETIMEDOUT`, `EHOSTUNREACH`, …
     pub fn connect(self: &Arc<Self>, destination: &SockAddr) -> Result<()> {
-        let nonblocking = self.is_nonblocking();
+        let nonblocking = self.common.is_nonblocking();
         {
             let destination = &unmapped(destination);
             let mut phase = locked(&self.phase);
             match &*phase {
                 Phase::Init | Phase::Bound => {
                     address::resolve_addr(&self.id, None, destination, FIRST_TIMEOUT_MS)
-                        .inspect_err(|error| self.error.store(error.errno(), Ordering::Release))?;
+                        .inspect_err(|error| self.common.set_error(error))?;
                     *phase = Phase::Opening(Opening {
                         destination: *destination,
                         step: Step::Address,
@@ -392,15 +336,15 @@ impl Stream {
 
     fn wait_until_connected(self: &Arc<Self>) -> Result<()> {
         let wake = Wake::of_thread()?;
-        let _registered = self.waiters.register(&wake);
+        let _registered = self.common.waiters().register(&wake);
         loop {
             self.handle_events();
-            self.check_open()?;
+            self.common.check_open()?;
             match &*locked(&self.phase) {
                 Phase::Connected => return Ok(()),
                 Phase::Opening(_) => {}
                 _ => {
-                    let errno = self.error.load(Ordering::Acquire);
+                    let errno = self.common.error();
                     return Err(Error::new(errno, "connect"));
                 }
             }
@@ -411,18 +355,6 @@ impl Stream {
                 wake.clear();
             }
         }
-    }
-
-    /// Whether it was closed while somebody still uses it.
-    pub fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
-    }
-
-    fn check_open(&self) -> Result<()> {
-        if self.is_closed() {
-            return Err(Error::new(libc::EBADF, "use a closed socket"));
-        }
-        Ok(())
     }
 
     /// Handles all pending events of the connection manager; `false` if the
@@ -447,7 +379,7 @@ impl Stream {
             listener.embryo_done(self);
         }
         if happened {
-            self.waiters.notify();
+            self.common.waiters().notify();
         }
         usable
     }
@@ -502,7 +434,7 @@ impl Stream {
             }
             Err(error) => {
                 log::info!("{}: cannot connect: {error}", self.id);
-                self.error.store(error.errno(), Ordering::Release);
+                self.common.set_error(&error);
                 *phase = Phase::Failed;
             }
         }
@@ -510,7 +442,7 @@ impl Stream {
     }
 
     fn connected(self: &Arc<Self>, endpoint: Endpoint, peer: ConnData) {
-        let connection = Connection::new(endpoint, peer, Arc::clone(&self.waiters));
+        let connection = Connection::new(endpoint, peer, Arc::clone(self.common.waiters()));
         // Phases lead here once.
         let _ = self.connection.set(connection);
         if let Err(error) = self.keep_alive() {
@@ -715,7 +647,7 @@ impl Stream {
                 listener.queue.push_back(Arc::clone(embryo));
             }
         }
-        self.waiters.notify();
+        self.common.waiters().notify();
     }
 
     /// As [`wait::wait_for`], for what the socket tells of.
@@ -727,12 +659,18 @@ impl Stream {
         attempt: impl FnMut() -> Result<R>,
     ) -> Result<R> {
         let notifier = connection.map(|connection| connection as &dyn Notifier);
-        wait::wait_for(&self.waiters, notifier, nonblocking, deadline, attempt)
+        wait::wait_for(
+            self.common.waiters(),
+            notifier,
+            nonblocking,
+            deadline,
+            attempt,
+        )
     }
 
     /// The connection, or why there is none.
     fn connection(&self) -> Result<&Connection> {
-        self.check_open()?;
+        self.common.check_open()?;
         if let Some(connection) = self.connection.get() {
             return Ok(connection);
         }
@@ -778,12 +716,12 @@ impl Stream {
         mut step: impl FnMut(&Connection, &mut Cursor<'a>) -> Result<()>,
     ) -> Result<usize> {
         let connection = self.connection()?;
-        let nonblocking = self.is_nonblocking() || flags & libc::MSG_DONTWAIT != 0;
-        let deadline = self.send_timeout.deadline();
+        let nonblocking = self.common.is_nonblocking() || flags & libc::MSG_DONTWAIT != 0;
+        let deadline = self.common.send_timeout().deadline();
         let total = source.remaining();
         while source.remaining() > 0 {
             let result = self.wait_for(Some(connection), nonblocking, deadline, || {
-                self.check_open()?;
+                self.common.check_open()?;
                 step(connection, source)
             });
             if let Err(error) = result {
@@ -799,7 +737,7 @@ impl Stream {
     /// # Errors
     /// `EINVAL` if there is none, `EBADF` if the socket is closed.
     pub fn mappable(&self) -> Result<&Connection> {
-        self.check_open()?;
+        self.common.check_open()?;
         self.connection
             .get()
             .ok_or(Error::invalid("map memory of an unconnected socket"))
@@ -832,14 +770,14 @@ impl Stream {
     /// were received there is no error.
     pub fn receive(&self, target: &mut Cursor<'_>, flags: i32) -> Result<usize> {
         let connection = self.connection()?;
-        let nonblocking = self.is_nonblocking() || flags & libc::MSG_DONTWAIT != 0;
+        let nonblocking = self.common.is_nonblocking() || flags & libc::MSG_DONTWAIT != 0;
         let peek = flags & libc::MSG_PEEK != 0;
         let all = flags & libc::MSG_WAITALL != 0 && !peek;
-        let deadline = self.receive_timeout.deadline();
+        let deadline = self.common.receive_timeout().deadline();
         let mut total = 0usize;
         while target.remaining() > 0 {
             let result = self.wait_for(Some(connection), nonblocking, deadline, || {
-                self.check_open()?;
+                self.common.check_open()?;
                 connection.receive(target, peek)
             });
             match result {
@@ -862,7 +800,7 @@ impl Stream {
         let Some(connection) = self.connection.get() else {
             return;
         };
-        if connection.shutdown(directions) || self.is_nonblocking() {
+        if connection.shutdown(directions) || self.common.is_nonblocking() {
             return;
         }
         let patience = self.options().linger.unwrap_or(SHUTDOWN_PATIENCE);
@@ -889,7 +827,7 @@ impl Stream {
     /// socket holds is free once the last reference goes: no thread of the
     /// library's own keeps one.
     pub fn close(self: Arc<Self>) {
-        self.closed.store(true, Ordering::Release);
+        self.common.set_closed();
         let unaccepted = match &mut *locked(&self.phase) {
             Phase::Listening(listener) => {
                 listener.embryos.clear();
@@ -897,9 +835,9 @@ impl Stream {
             }
             _ => VecDeque::new(),
         };
-        self.waiters.notify();
+        self.common.waiters().notify();
         for stream in unaccepted {
-            stream.set_nonblocking(true);
+            stream.common.set_nonblocking(true);
             stream.close();
         }
         if !self.end_connection() {
@@ -926,7 +864,7 @@ impl Stream {
         let linger = self.options().linger;
         let patience = match linger {
             Some(limit) => limit,
-            None if self.is_nonblocking() => CLOSE_GRACE,
+            None if self.common.is_nonblocking() => CLOSE_GRACE,
             None => CLOSE_PATIENCE,
         };
         let deadline = Instant::now().checked_add(patience);

@@ -62,7 +62,7 @@ impl Datagram {
             log::info!("{source} is left to the side channel: {error}");
         }
         if side.purpose == Purpose::Data {
-            self.waiters.notify();
+            self.common.waiters().notify();
         }
     }
 

@@ -28,7 +28,6 @@ pub mod udp;
 
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -42,13 +41,13 @@ use self::endpoint::{Endpoint, SLOT};
 use self::header::{Purpose, plain};
 use self::option::Options;
 use self::udp::Udp;
+use super::common::Common;
 use super::events::Channel;
 use super::service;
 use super::settings::Defaults;
 use super::socket::Socket;
-use super::stream::Timeout;
 use super::vectors::Cursor;
-use super::wait::{Notifier, Waiters, wait_for};
+use super::wait::{Notifier, wait_for};
 
 /// How long a blocking close waits for what was sent to leave.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
@@ -65,12 +64,7 @@ pub struct Datagram {
     options: Mutex<Options>,
     /// It has an address, and the service thread looks after it.
     started: OnceCell<()>,
-    nonblocking: AtomicBool,
-    closed: AtomicBool,
-    error: AtomicI32,
-    receive_timeout: Timeout,
-    send_timeout: Timeout,
-    waiters: Waiters,
+    common: Common,
 }
 
 impl Datagram {
@@ -94,12 +88,7 @@ impl Datagram {
             notifications,
             options: Mutex::new(Options::new(&Defaults::get().settings)),
             started: OnceCell::new(),
-            nonblocking: AtomicBool::new(false),
-            closed: AtomicBool::new(false),
-            error: AtomicI32::new(0),
-            receive_timeout: Timeout::default(),
-            send_timeout: Timeout::default(),
-            waiters: Waiters::default(),
+            common: Common::default(),
         }))
     }
 
@@ -118,39 +107,9 @@ impl Datagram {
         locked(&self.options)
     }
 
-    /// Those who wait for it.
-    pub fn waiters(&self) -> &Waiters {
-        &self.waiters
-    }
-
-    /// Limit of receives that wait.
-    pub fn receive_timeout(&self) -> &Timeout {
-        &self.receive_timeout
-    }
-
-    /// Limit of sends that wait.
-    pub fn send_timeout(&self) -> &Timeout {
-        &self.send_timeout
-    }
-
-    /// Whether calls return `EAGAIN` rather than wait.
-    pub fn is_nonblocking(&self) -> bool {
-        self.nonblocking.load(Ordering::Relaxed)
-    }
-
-    /// Changes [`Datagram::is_nonblocking`].
-    pub fn set_nonblocking(&self, nonblocking: bool) {
-        self.nonblocking.store(nonblocking, Ordering::Relaxed);
-    }
-
-    /// Whether it was closed while somebody still uses it.
-    pub fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
-    }
-
-    /// Takes the pending error (`SO_ERROR`), 0 if there is none.
-    pub fn take_error(&self) -> i32 {
-        self.error.swap(0, Ordering::AcqRel)
+    /// What it has in common with sockets of every kind.
+    pub fn common(&self) -> &Common {
+        &self.common
     }
 
     /// Whether sizes are settled.
@@ -186,16 +145,14 @@ impl Datagram {
 
     /// Reports `error` to the next call that looks for one.
     fn set_error(&self, error: &Error) {
-        self.error.store(error.errno(), Ordering::Release);
-        self.waiters.notify();
+        self.common.set_error(error);
+        self.common.waiters().notify();
     }
 
     /// Fails if the socket is closed, or with the pending error.
     fn check(&self) -> Result<()> {
-        if self.is_closed() {
-            return Err(Error::new(libc::EBADF, "use a closed socket"));
-        }
-        match self.take_error() {
+        self.common.check_open()?;
+        match self.common.take_error() {
             0 => Ok(()),
             errno => Err(Error::new(errno, "use a datagram socket")),
         }
@@ -209,7 +166,7 @@ impl Datagram {
         drop(core);
         match happened {
             Ok(0) => {}
-            Ok(_) => self.waiters.notify(),
+            Ok(_) => self.common.waiters().notify(),
             Err(error) => self.set_error(&error),
         }
         result
@@ -306,7 +263,7 @@ impl Datagram {
         }
         let place = core.add(endpoint);
         // Those who wait are to arm it as well.
-        self.waiters.notify();
+        self.common.waiters().notify();
         Ok(place)
     }
 
@@ -343,15 +300,21 @@ impl Datagram {
         if length > SLOT.saturating_sub(header::direct_len(peer)) {
             return Err(Error::new(libc::EMSGSIZE, "send a datagram"));
         }
-        let nonblocking = self.is_nonblocking() || flags & libc::MSG_DONTWAIT != 0;
-        let deadline = self.send_timeout.deadline();
-        let way = wait_for(&self.waiters, Some(&**self), nonblocking, deadline, || {
-            self.check()?;
-            self.with_core(|core| {
-                self.introduce(core, peer)?;
-                core.send(peer, data)
-            })
-        })?;
+        let nonblocking = self.common.is_nonblocking() || flags & libc::MSG_DONTWAIT != 0;
+        let deadline = self.common.send_timeout().deadline();
+        let way = wait_for(
+            self.common.waiters(),
+            Some(&**self),
+            nonblocking,
+            deadline,
+            || {
+                self.check()?;
+                self.with_core(|core| {
+                    self.introduce(core, peer)?;
+                    core.send(peer, data)
+                })
+            },
+        )?;
         match way {
             Way::Direct => {}
             Way::DirectAndTell(local) => {
@@ -395,13 +358,19 @@ impl Datagram {
         if self.started.get().is_none() {
             return Err(Error::invalid("receive on a socket without an address"));
         }
-        let nonblocking = self.is_nonblocking() || flags & libc::MSG_DONTWAIT != 0;
+        let nonblocking = self.common.is_nonblocking() || flags & libc::MSG_DONTWAIT != 0;
         let peek = flags & libc::MSG_PEEK != 0;
-        let deadline = self.receive_timeout.deadline();
-        wait_for(&self.waiters, Some(self), nonblocking, deadline, || {
-            self.check()?;
-            self.with_core(|core| core.receive(target, peek))
-        })
+        let deadline = self.common.receive_timeout().deadline();
+        wait_for(
+            self.common.waiters(),
+            Some(self),
+            nonblocking,
+            deadline,
+            || {
+                self.check()?;
+                self.with_core(|core| core.receive(target, peek))
+            },
+        )
     }
 
     /// Bytes of the datagram that a receive would take, 0 if there is none.
@@ -420,7 +389,7 @@ impl Datagram {
         if writable {
             ready |= libc::POLLOUT | libc::POLLWRNORM;
         }
-        if self.error.load(Ordering::Acquire) != 0 {
+        if self.common.error() != 0 {
             ready |= libc::POLLERR;
         }
         ready & (interest | libc::POLLERR)
@@ -434,8 +403,8 @@ impl Datagram {
     /// Ends the socket: wakes all who wait for it and lets leave what was
     /// sent, in the background if the socket does not block.
     pub fn close(self: Arc<Self>) {
-        self.closed.store(true, Ordering::Release);
-        self.waiters.notify();
+        self.common.set_closed();
+        self.common.waiters().notify();
         self.forget();
         service::release(self.descriptor(), Arc::as_ptr(&self));
         if self.has_ended() {
@@ -443,14 +412,14 @@ impl Datagram {
         }
         let patience = option::linger(&self).unwrap_or(CLOSE_PATIENCE);
         let deadline = Instant::now().checked_add(patience);
-        if self.is_nonblocking() {
+        if self.common.is_nonblocking() {
             service::linger(
                 Socket::Datagram(self),
                 deadline.unwrap_or_else(Instant::now),
             );
             return;
         }
-        let left = wait_for(&self.waiters, Some(&*self), false, deadline, || {
+        let left = wait_for(self.common.waiters(), Some(&*self), false, deadline, || {
             if self.has_ended() {
                 return Ok(());
             }

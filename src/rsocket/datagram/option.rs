@@ -96,8 +96,12 @@ pub fn set(socket: &Datagram, level: c_int, name: c_int, value: &[u8]) -> Result
         (libc::SOL_SOCKET, libc::SO_SNDBUF) if !sized => {
             socket.options().settings.send_buffer = buffer_from_option(integer(value)?);
         }
-        (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => socket.receive_timeout().set(duration(value)?),
-        (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => socket.send_timeout().set(duration(value)?),
+        (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => {
+            socket.common().receive_timeout().set(duration(value)?)
+        }
+        (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => {
+            socket.common().send_timeout().set(duration(value)?)
+        }
         _ => {}
     }
     Ok(())
@@ -134,11 +138,13 @@ pub fn get(socket: &Datagram, level: c_int, name: c_int) -> Result<Vec<u8>> {
     let inline = socket.inline();
     let settings = socket.options().settings.clone();
     match (level, name) {
-        (libc::SOL_SOCKET, libc::SO_ERROR) => number(socket.take_error()),
+        (libc::SOL_SOCKET, libc::SO_ERROR) => number(socket.common().take_error()),
         (libc::SOL_SOCKET, libc::SO_RCVBUF) => number(clip(settings.receive_buffer)),
         (libc::SOL_SOCKET, libc::SO_SNDBUF) => number(clip(settings.send_buffer)),
-        (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => Ok(timeval(socket.receive_timeout().get())),
-        (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => Ok(timeval(socket.send_timeout().get())),
+        (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => {
+            Ok(timeval(socket.common().receive_timeout().get()))
+        }
+        (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => Ok(timeval(socket.common().send_timeout().get())),
         (SOL_RDMA, RDMA_SQSIZE) => number(settings.send_queue.into()),
         (SOL_RDMA, RDMA_RQSIZE) => number(settings.receive_queue.into()),
         (SOL_RDMA, RDMA_INLINE) => number(inline.map_or(settings.inline.into(), |inline| {
