@@ -78,9 +78,9 @@ impl Common {
         self.error.swap(0, Ordering::AcqRel)
     }
 
-    /// Leaves `error` to the next call that looks for one.
-    pub fn set_error(&self, error: &Error) {
-        self.error.store(error.errno(), Ordering::Release);
+    /// Leaves an error to the next call that looks for one.
+    pub fn set_error(&self, errno: i32) {
+        self.error.store(errno, Ordering::Release);
     }
 }
 

@@ -195,7 +195,7 @@ impl Stream {
     }
 
     fn has_error(&self) -> bool {
-        self.error.load(Ordering::Acquire) != 0
+        self.common.error() != 0
     }
 
     /// The connection, once there is one.
@@ -299,7 +299,7 @@ impl Stream {
             match &*phase {
                 Phase::Init | Phase::Bound => {
                     address::resolve_addr(&self.id, None, destination, FIRST_TIMEOUT_MS)
-                        .inspect_err(|error| self.common.set_error(error))?;
+                        .inspect_err(|error| self.common.set_error(error.errno()))?;
                     *phase = Phase::Opening(Opening {
                         destination: *destination,
                         step: Step::Address,
@@ -396,7 +396,7 @@ impl Stream {
                 }
                 // A listener of all devices goes on and is not told.
                 if report.kind == RDMA_CM_EVENT_DEVICE_REMOVAL {
-                    self.error.store(report.errno(), Ordering::Release);
+                    self.common.set_error(report.errno());
                     *phase = Phase::Failed;
                 }
                 return None;
@@ -434,7 +434,7 @@ impl Stream {
             }
             Err(error) => {
                 log::info!("{}: cannot connect: {error}", self.id);
-                self.common.set_error(&error);
+                self.common.set_error(error.errno());
                 *phase = Phase::Failed;
             }
         }

@@ -145,7 +145,7 @@ impl Datagram {
 
     /// Reports `error` to the next call that looks for one.
     fn set_error(&self, error: &Error) {
-        self.common.set_error(error);
+        self.common.set_error(error.errno());
         self.common.waiters().notify();
     }
 
