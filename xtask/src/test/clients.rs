@@ -85,6 +85,7 @@ const ROWS: &[Row] = &[
     ),
     Row {
         ready: Ready::Printed("joined dgid", 2),
+        slowly: true,
         ..Row::new(
             "mckey",
             "mckey -m 239.1.1.1 -b $IP -c 2 -C 10",

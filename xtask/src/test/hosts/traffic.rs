@@ -10,6 +10,7 @@ use super::remote::Remote;
 use crate::guest::{Bench, device, ip, program, variable};
 use crate::library::Library;
 use crate::report::Suite;
+use crate::test::pairing::SLOWLY;
 
 /// A server for the other machine and its client for this one. `$IP` stands
 /// for the server's address, `$HERE` for the client's.
@@ -21,6 +22,8 @@ struct Row {
     pattern: &'static str,
     /// What the server prints when it is ready; it listens then if empty.
     ready: &'static str,
+    /// Whether the client is held up, as [`SLOWLY`] does.
+    slowly: bool,
 }
 
 const ROWS: &[Row] = &[
@@ -30,6 +33,7 @@ const ROWS: &[Row] = &[
         client: "rping -c -a $IP -C 3 -v -V",
         pattern: "ping data",
         ready: "",
+        slowly: false,
     },
     Row {
         name: "ucmatose",
@@ -37,6 +41,7 @@ const ROWS: &[Row] = &[
         client: "ucmatose -s $IP -c 5 -C 5",
         pattern: "return status 0",
         ready: "",
+        slowly: false,
     },
     Row {
         name: "udaddy",
@@ -44,6 +49,7 @@ const ROWS: &[Row] = &[
         client: "udaddy -s $IP -c 2 -C 5",
         pattern: "return status 0",
         ready: "",
+        slowly: false,
     },
     Row {
         name: "mckey",
@@ -51,6 +57,7 @@ const ROWS: &[Row] = &[
         client: "mckey -m 239.1.1.1 -b $HERE -c 1 -C 5 -s",
         pattern: "return status 0",
         ready: "joined dgid",
+        slowly: true,
     },
 ];
 
@@ -93,7 +100,10 @@ fn run_row(row: &Row, remote: &Remote, there: &Library, here: &Library) -> Resul
     ensure!(there.is(&mapped), "the server runs on {}", mapped.display());
 
     let command = row.client.replace("$IP", &peer).replace("$HERE", &own);
-    let words: Vec<_> = command.split(' ').collect();
+    let mut words: Vec<_> = command.split(' ').collect();
+    if row.slowly {
+        words.splice(0..0, SLOWLY.split_whitespace());
+    }
     let mut client = program::start(&words, here)?;
     let ended = client.wait_success();
     let said = || server.output().unwrap_or_default();
