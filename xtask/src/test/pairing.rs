@@ -59,7 +59,7 @@ pub struct Row {
 ///
 /// The sender of mckey destroys its queue pairs without waiting for its sends to
 /// complete; soft-RoCE of Linux 7.3 drops those that it has not begun with. With
-/// the original as sender 2 of 56 runs sent 4 and 1 of 20 datagrams, fewer than
+/// the original as sender 2 of 92 runs sent 4 and 1 of 20 datagrams, fewer than
 /// the 10 that a receiver waits for.
 pub const SLOWLY: &str = "strace -D -f -o /dev/null -P /dev/infiniband/rdma_cm -e trace=write \
                       -e inject=write:delay_enter=100000";
