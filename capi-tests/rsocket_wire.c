@@ -39,9 +39,8 @@ static struct wire wire_with(uint8_t flags, uint16_t credits, uint32_t length)
 
 static void close_wire(struct wire *wire)
 {
-	/* First, since the peer does not answer a goodbye. */
-	wire_close(&wire->peer);
 	CHECK_OK(rclose(wire->fd));
+	wire_close(&wire->peer);
 	CHECK_OK(rclose(wire->listener));
 }
 
@@ -235,8 +234,8 @@ static struct wire_peer answer(struct called *called, uint8_t flags)
 
 static void end_call(struct called *called, struct wire_peer *peer)
 {
-	wire_close(peer);
 	CHECK_OK(rclose(called->fd));
+	wire_close(peer);
 	CHECK_OK(rdma_destroy_id(called->listener));
 	rdma_destroy_event_channel(called->channel);
 }
@@ -589,4 +588,33 @@ TEST(unconfirmed_accepted, "so does one that the peer asked for, with retries fo
 	wire_close(&peer);
 	CHECK_OK(rclose(fd));
 	CHECK_OK(rclose(listener));
+}
+
+/* A socket that has used up all room at a peer that is silent since then. */
+static struct wire starved_wire(void)
+{
+	struct wire wire = wire_with(0, MANY, 1000);
+	unsigned char data[PIECE];
+
+	make_data(data, sizeof(data));
+	CHECK_EQ(send_some(&wire, data, sizeof(data)), 1000);
+	hear_bytes(&wire, 1000);
+	fall_silent(&wire.peer);
+	return wire;
+}
+
+TEST(starved_send, "a send that waits for room at a peer that is gone ends [fix]")
+{
+	struct wire wire = starved_wire();
+
+	CHECK_ERRNO((int)rsend(wire.fd, "x", 1, MSG_NOSIGNAL), ETIMEDOUT);
+	close_wire(&wire);
+}
+
+TEST(starved_poll, "rpoll that waits for room at a peer that is gone ends [fix]")
+{
+	struct wire wire = starved_wire();
+
+	CHECK(poll_one(wire.fd, POLLOUT, EVENT_TIMEOUT * 1000) & POLLERR);
+	close_wire(&wire);
 }

@@ -1,6 +1,7 @@
-//! Keep-alive messages (`SO_KEEPALIVE`): a timer per socket that has an idle
-//! connection prove that the peer is still there. What is sent is the
-//! connection's business; the service thread calls the timer.
+//! Timers by which a connection has its peer prove that it is still there: one
+//! for keep-alive messages (`SO_KEEPALIVE`), one while sends wait for the peer.
+//! What is sent is the connection's business; the service thread calls the
+//! timer.
 
 use std::fs;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -8,6 +9,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use crate::error::{Error, Result};
 
+use super::connection::Connection;
 use super::service::{self, Watched};
 use super::stream::Stream;
 
@@ -19,15 +21,19 @@ const FALLBACK: i32 = 7200;
 pub struct Keepalive {
     timer: OwnedFd,
     stream: Weak<Stream>,
+    look: Look,
 }
 
+/// What the timer has the connection do; returns whether it goes on.
+pub type Look = fn(&Connection) -> bool;
+
 impl Keepalive {
-    /// Starts a timer that has `stream` look after its connection whenever it
-    /// was idle for `seconds`.
+    /// Starts a timer that calls `look` for the connection of `stream` every
+    /// `seconds`.
     ///
     /// # Errors
     /// What the kernel says.
-    pub fn start(stream: &Arc<Stream>, seconds: i32) -> Result<Arc<Self>> {
+    pub fn start(stream: &Arc<Stream>, seconds: i32, look: Look) -> Result<Arc<Self>> {
         let flags = libc::TFD_CLOEXEC | libc::TFD_NONBLOCK;
         // SAFETY: takes no pointers.
         let fd = unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) };
@@ -38,6 +44,7 @@ impl Keepalive {
             // SAFETY: just opened and nobody else's.
             timer: unsafe { OwnedFd::from_raw_fd(fd) },
             stream: Arc::downgrade(stream),
+            look,
         });
         let period = libc::timespec {
             tv_sec: seconds.max(1).into(),
@@ -73,12 +80,14 @@ impl Watched for Keepalive {
                 expirations.len(),
             )
         };
-        match self.stream.upgrade() {
-            Some(stream) => stream
-                .established()
-                .is_some_and(|connection| connection.keep_alive()),
-            None => false,
+        let Some(stream) = self.stream.upgrade() else {
+            return false;
+        };
+        let again = stream.established().is_some_and(self.look);
+        if !again {
+            stream.timer_ended(&self);
         }
+        again
     }
 }
 

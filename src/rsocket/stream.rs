@@ -43,6 +43,8 @@ const FIRST_TIMEOUT_MS: i32 = 1000;
 /// How often a message is sent again that the peer's device does not confirm.
 /// The most there is, 7, makes soft-RoCE never give up.
 const RETRIES: u8 = 6;
+/// Seconds after which a peer that leaves no room is asked whether it is there.
+const PROBE_SECONDS: i32 = 5;
 /// How long a blocking close without `SO_LINGER` waits for the peer.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a non-blocking close looks whether the connection ends at once.
@@ -62,6 +64,7 @@ pub struct Stream {
     phase: Mutex<Phase>,
     connection: OnceLock<Connection>,
     keepalive: Mutex<Option<Arc<Keepalive>>>,
+    probes: Mutex<Option<Arc<Keepalive>>>,
     options: Mutex<Options>,
     common: Common,
 }
@@ -156,6 +159,7 @@ impl Stream {
             phase: Mutex::new(phase),
             connection: OnceLock::new(),
             keepalive: Mutex::new(None),
+            probes: Mutex::new(None),
             options: Mutex::new(options),
             common: Common::default(),
         }
@@ -458,12 +462,37 @@ impl Stream {
     pub fn keep_alive(self: &Arc<Self>) -> Result<()> {
         let idle = self.options().keepalive();
         let timer = match (idle, self.connection.get()) {
-            (Some(seconds), Some(_)) => Some(Keepalive::start(self, seconds)?),
+            (Some(seconds), Some(_)) => {
+                Some(Keepalive::start(self, seconds, Connection::keep_alive)?)
+            }
             _ => None,
         };
         let before = std::mem::replace(&mut *locked(&self.keepalive), timer);
         drop(before);
         Ok(())
+    }
+
+    /// Sees to it that a peer that has to make room proves that it is there, as
+    /// TCP does by its persist timer (RFC 9293, section 3.8.6.1).
+    fn probe_peer(self: &Arc<Self>, connection: &Connection) {
+        if !connection.wants_probes() {
+            return;
+        }
+        match Keepalive::start(self, PROBE_SECONDS, Connection::probe) {
+            Ok(timer) => {
+                let before = locked(&self.probes).replace(timer);
+                drop(before);
+            }
+            Err(error) => log::warn!("{}: the peer is not probed: {error}", self.id),
+        }
+    }
+
+    /// A timer of this socket's has ended.
+    pub fn timer_ended(&self, timer: &Arc<Keepalive>) {
+        for place in [&self.keepalive, &self.probes] {
+            let ended = locked(place).take_if(|own| Arc::ptr_eq(own, timer));
+            drop(ended);
+        }
     }
 
     /// Where the socket is in its life, in the words of TCP.
@@ -710,7 +739,7 @@ impl Stream {
     /// Calls `step` until nothing of `source` is left, waiting where it says
     /// `EAGAIN`.
     fn transmit<'a>(
-        &self,
+        self: &Arc<Self>,
         source: &mut Cursor<'a>,
         flags: i32,
         mut step: impl FnMut(&Connection, &mut Cursor<'a>) -> Result<()>,
@@ -722,7 +751,11 @@ impl Stream {
         while source.remaining() > 0 {
             let result = self.wait_for(Some(connection), nonblocking, deadline, || {
                 self.common.check_open()?;
-                step(connection, source)
+                step(connection, source).inspect_err(|error| {
+                    if error.errno() == libc::EAGAIN {
+                        self.probe_peer(connection);
+                    }
+                })
             });
             if let Err(error) = result {
                 let sent = total.saturating_sub(source.remaining());
@@ -751,7 +784,7 @@ impl Stream {
     /// Those of [`Connection::write_mapped`]; `ENOTCONN`, `EINTR`. After some
     /// bytes were taken there is no error.
     pub fn write_mapped(
-        &self,
+        self: &Arc<Self>,
         source: &mut Cursor<'_>,
         mut offset: u64,
         flags: i32,
@@ -845,8 +878,10 @@ impl Stream {
             service::linger(Socket::Stream(self), deadline.unwrap_or_else(Instant::now));
             return;
         }
-        let keepalive = locked(&self.keepalive).take();
-        drop(keepalive);
+        for timer in [&self.keepalive, &self.probes] {
+            let timer = locked(timer).take();
+            drop(timer);
+        }
         service::release(self.descriptor(), Arc::as_ptr(&self));
         flusher::release(&self);
     }
@@ -901,12 +936,18 @@ impl Stream {
 
     /// What `poll(2)` would say of the events `interest`, those that are
     /// always reported included.
-    pub fn poll(&self, interest: i16) -> i16 {
+    pub fn poll(self: &Arc<Self>, interest: i16) -> i16 {
         let reading = libc::POLLIN | libc::POLLRDNORM;
         let both = reading | libc::POLLOUT | libc::POLLWRNORM;
         let always = libc::POLLERR | libc::POLLHUP;
         let ready = match self.connection.get() {
-            Some(connection) => connected_events(connection.readiness(interest & reading != 0)),
+            Some(connection) => {
+                let state = connection.readiness(interest & reading != 0);
+                if interest & libc::POLLOUT != 0 && !state.writable {
+                    self.probe_peer(connection);
+                }
+                connected_events(state)
+            }
             None => match &*locked(&self.phase) {
                 Phase::Init | Phase::Bound => libc::POLLOUT | libc::POLLHUP,
                 Phase::Listening(listener) if listener.queue.is_empty() => 0,

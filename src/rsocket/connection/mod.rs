@@ -98,6 +98,8 @@ struct Core {
     flush_asked: bool,
     controls: usize,
     consumed_receives: usize,
+    /// Somebody was asked to call [`Connection::probe`].
+    probing: bool,
     /// Data has come or gone since the last look of the keep-alive timer.
     active: bool,
 }
@@ -145,6 +147,7 @@ impl Connection {
                 flush_asked: false,
                 controls: 0,
                 consumed_receives: 0,
+                probing: false,
                 active: false,
             }),
             waiters,
@@ -428,21 +431,50 @@ impl Connection {
         self.with_core(|core| {
             self.progress(core);
             let idle = !std::mem::take(&mut core.active);
-            if core.link == Link::Up
-                && idle
-                && let Some((id, _)) = Self::take_control(core, false)
-            {
-                let write = Write {
-                    target: Target::default(),
-                    message: None,
-                    id,
-                    signaled: true,
-                };
-                if let Err(error) = self.endpoint.post_empty(&write) {
-                    self.fail(core, &error);
-                }
+            if core.link == Link::Up && idle {
+                self.ask_peer(core);
             }
             core.link == Link::Up
+        })
+    }
+
+    /// Writes nothing, which the peer's device confirms.
+    fn ask_peer(&self, core: &mut Core) {
+        let Some((id, _)) = Self::take_control(core, false) else {
+            return;
+        };
+        let write = Write {
+            target: Target::default(),
+            message: None,
+            id,
+            signaled: true,
+        };
+        if let Err(error) = self.endpoint.post_empty(&write) {
+            self.fail(core, &error);
+        }
+    }
+
+    fn is_starved(core: &Core) -> bool {
+        core.link == Link::Up && core.writable && core.outbox.is_starved()
+    }
+
+    /// Whether the caller is to see to it that [`Connection::probe`] is called
+    /// from time to time: sends wait for a peer that may be gone, and nothing is
+    /// on its way that would tell.
+    pub fn wants_probes(&self) -> bool {
+        self.with_core(|core| Self::is_starved(core) && !std::mem::replace(&mut core.probing, true))
+    }
+
+    /// Makes the peer's device answer if sends still wait for the peer; if it
+    /// does not, the connection breaks. Returns `false` once they do not wait.
+    pub fn probe(&self) -> bool {
+        self.with_core(|core| {
+            self.progress(core);
+            core.probing = Self::is_starved(core);
+            if core.probing {
+                self.ask_peer(core);
+            }
+            core.probing
         })
     }
 

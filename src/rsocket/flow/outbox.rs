@@ -87,6 +87,11 @@ impl Outbox {
         self.can_post() && self.sent != self.limit && self.target().length != 0
     }
 
+    /// Whether only the peer can let sends go on.
+    pub fn is_starved(&self) -> bool {
+        self.can_post() && !self.can_send()
+    }
+
     /// Whether there is room for a work request and its data, whatever the
     /// peer granted.
     pub fn can_post(&self) -> bool {

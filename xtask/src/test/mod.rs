@@ -286,7 +286,8 @@ fn run(
         Name::Faults => beside.run(name.text(), Some(&faults::build()?), &[], suite),
         Name::Soak => {
             let selection = soak::selection(alone);
-            beside.run(name.text(), Some(&soak::build()?), &selection, suite)
+            let programs = soak::build(stage, suite)?;
+            beside.run(name.text(), Some(&programs), &selection, suite)
         }
         _ => beside.run(name.text(), None, &[], suite),
     }
