@@ -2,9 +2,9 @@
 //! memory: creation and posting. What is posted when is decided in
 //! [`super::connection`].
 
-use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 use once_cell::sync::OnceCell;
 
@@ -12,17 +12,18 @@ use crate::cm::id::Id;
 use crate::cm::qp;
 use crate::error::{Error, Result};
 use crate::verbs::bindings::{
-    IBV_QPT_RC, IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM,
-    ibv_recv_wr, ibv_send_wr, ibv_sge,
+    IBV_QPT_RC, IBV_SEND_INLINE, IBV_WC_RECV, IBV_WC_RECV_RDMA_WITH_IMM, ibv_recv_wr, ibv_sge,
+    ibv_wc,
 };
 use crate::verbs::{dispatch, failure};
 
+use super::carrier::{Carrier, Places, Write, with_requests};
 use super::completion::{Completions, QueuePair};
 use super::flow::CONTROL_SLOTS;
 use super::memory::{Access, Region};
 use super::settings::{MAX_QUEUE, Settings};
 use super::wire::{
-    BIG_ENDIAN, ConnData, MAPPING_LEN, Mapping, Message, TARGET_LEN, TARGETS, Target,
+    BIG_ENDIAN, ConnData, MAPPING_LEN, Mapping, Message, TARGET_LEN, TARGETS, Target, WORD_LEN,
 };
 
 /// Work request identifier of every receive.
@@ -36,32 +37,22 @@ const RECEIVE_BATCH: usize = 32;
 #[derive(Debug)]
 pub struct Endpoint {
     id: Arc<Id>,
+    carrier: Carrier,
     completions: Completions,
     /// Data on its way, then room for one control payload per control slot.
     /// Made when first needed, as many connections send nothing that is not
     /// inline.
     send: OnceCell<Region>,
-    /// Received data, then the target list and the peer's mappings.
+    /// Received data, then the target list and the peer's mappings, then the
+    /// messages that travel alone.
     receive: Option<Region>,
+    places: Places,
     send_length: usize,
     receive_length: usize,
     send_queue: u16,
     receive_queue: u16,
     inline: usize,
     mappings: u16,
-}
-
-/// A write to the peer's memory.
-#[derive(Clone, Copy)]
-pub struct Write {
-    /// Where to; ignored without data.
-    pub target: Target,
-    /// What to tell the peer, if it is a message.
-    pub message: Option<Message>,
-    /// Identifier of the work request, `ibv_wc.wr_id` of its completion.
-    pub id: u64,
-    /// Its completion is to be reported.
-    pub signaled: bool,
 }
 
 impl Endpoint {
@@ -73,46 +64,59 @@ impl Endpoint {
     /// libibverbs says.
     pub fn new(id: &Arc<Id>, settings: &Settings) -> Result<Self> {
         let device = id.require_device()?;
-        if device.transport() != crate::cm::device::Transport::InfiniBand {
-            return Err(Error::new(
-                libc::ENOTSUP,
-                "use sockets over RDMA on a device without immediate data",
-            ));
-        }
+        let carrier = Carrier::of(device.transport()).ok_or(Error::new(
+            libc::ENOTSUP,
+            "use sockets over RDMA on a device of this kind",
+        ))?;
         let most = u16::try_from(device.max_qp_wr())
             .unwrap_or(MAX_QUEUE)
             .clamp(MIN_QUEUE, MAX_QUEUE);
-        let send_queue = settings.send_queue.clamp(MIN_QUEUE, most);
-        let receive_queue = settings.receive_queue.clamp(MIN_QUEUE, most);
+        let room = most / carrier.requests();
+        let send_queue = settings.send_queue.clamp(MIN_QUEUE.min(room), room);
+        let sends = send_queue.saturating_mul(carrier.requests());
+        let mut receive_queue = settings.receive_queue.clamp(MIN_QUEUE, most);
         // The peer's control messages take receives as well.
-        let receives = receive_queue.saturating_add(CONTROL_SLOTS).min(most);
-        let entries = u32::from(send_queue).saturating_add(u32::from(receives));
+        let receives = receive_queue
+            .saturating_add(carrier.spare_receives())
+            .min(most);
+        if carrier == Carrier::Send {
+            // Without one the connection would break.
+            receive_queue = receives.saturating_sub(carrier.spare_receives());
+        }
+        let entries = u32::from(sends).saturating_add(u32::from(receives));
         let completions = Completions::new(Arc::clone(&device), entries)?;
         let mut endpoint = Self {
             id: Arc::clone(id),
+            carrier,
             completions,
             send: OnceCell::new(),
             receive: None,
+            places: Places::new(receives),
             send_length: settings.send_buffer as usize,
             receive_length: (settings.receive_buffer as usize).next_multiple_of(TARGET_LEN),
             send_queue,
             receive_queue,
-            inline: usize::from(settings.inline),
+            inline: usize::from(settings.inline).max(carrier.receive_length()),
             mappings: settings.mappings,
         };
         let pd = device.pd()?;
-        let lists = TARGETS as usize * TARGET_LEN + usize::from(settings.mappings) * MAPPING_LEN;
+        let length = endpoint.words() + usize::from(receives) * carrier.receive_length();
         // SAFETY: the device, which the identifier keeps, keeps its domain.
-        endpoint.receive =
-            Some(unsafe { Region::new(pd, endpoint.receive_length + lists, Access::RemoteWrite) }?);
+        endpoint.receive = Some(unsafe { Region::new(pd, length, Access::RemoteWrite) }?);
         let pair = QueuePair {
             qp_type: IBV_QPT_RC,
-            sends: send_queue,
+            sends,
             send_parts: 2,
             receives,
             inline: endpoint.inline,
         };
         endpoint.inline = pair.create(id, &endpoint.completions)?;
+        if endpoint.inline < carrier.receive_length() {
+            return Err(Error::new(
+                libc::ENOTSUP,
+                "use sockets over RDMA on a device without inline data",
+            ));
+        }
         if endpoint.inline < MAPPING_LEN {
             // Control messages need it, and they cannot fail.
             endpoint.prepare_buffer()?;
@@ -209,12 +213,48 @@ impl Endpoint {
             })
     }
 
-    /// The entry of this side's target list that the peer wrote.
-    pub fn read_target(&self, entry: usize) -> Target {
+    /// How its messages travel.
+    pub fn carrier(&self) -> Carrier {
+        self.carrier
+    }
+
+    /// Where in the receive memory the messages that travel alone are.
+    fn words(&self) -> usize {
+        self.receive_length
+            + TARGETS as usize * TARGET_LEN
+            + usize::from(self.mappings) * MAPPING_LEN
+    }
+
+    /// The message of a completed receive, if it is one. The peer's byte order
+    /// may be the `swapped` one.
+    pub fn message(&self, wc: &ibv_wc, swapped: bool) -> Option<Message> {
+        match (self.carrier, wc.opcode) {
+            (Carrier::Immediate, IBV_WC_RECV_RDMA_WITH_IMM) => {
+                // SAFETY: the opcode says that there is immediate data.
+                let word = unsafe { wc.__bindgen_anon_1.imm_data };
+                Some(Message::decode(u32::from_be(word)))
+            }
+            (Carrier::Send, IBV_WC_RECV) => {
+                let offset = self.words() + self.places.take() * WORD_LEN;
+                let word = self.receive.as_ref()?.read(offset);
+                (wc.byte_len as usize == WORD_LEN).then(|| Message::from_word(word, swapped))
+            }
+            _ => None,
+        }
+    }
+
+    /// The entry of this side's target list that the peer wrote, if it wrote
+    /// one with the grant whose receive is complete.
+    pub fn granted(&self, wc: &ibv_wc, entry: usize) -> Option<Target> {
         let offset = self.receive_length + (entry % TARGETS as usize) * TARGET_LEN;
-        self.receive.as_ref().map_or(Target::default(), |region| {
-            Target::decode(&region.read(offset))
-        })
+        let region = self.receive.as_ref()?;
+        match self.carrier {
+            Carrier::Immediate => {
+                let written = wc.byte_len as usize == TARGET_LEN;
+                written.then(|| Target::decode(&region.read(offset)))
+            }
+            Carrier::Send => take_target(region, offset),
+        }
     }
 
     /// The mapping that the peer exposed as `index`; empty if it did not.
@@ -311,29 +351,29 @@ impl Endpoint {
     }
 
     fn post(&self, write: &Write, parts: &mut [ibv_sge], flags: u32) -> Result<()> {
-        // SAFETY: plain numbers and pointers, for which zero is valid.
-        let mut wr: ibv_send_wr = unsafe { MaybeUninit::zeroed().assume_init() };
-        wr.wr_id = write.id;
-        wr.sg_list = parts.as_mut_ptr();
-        wr.num_sge = parts.len() as i32;
-        wr.send_flags = flags | if write.signaled { IBV_SEND_SIGNALED } else { 0 };
-        wr.opcode = IBV_WR_RDMA_WRITE;
-        if let Some(message) = write.message {
-            wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-            wr.__bindgen_anon_1.imm_data = message.encode().to_be();
-        }
-        if !parts.is_empty() {
-            wr.wr.rdma.remote_addr = write.target.addr;
-            wr.wr.rdma.rkey = write.target.key;
-        }
         let mut bad = ptr::null_mut();
-        // SAFETY: the queue pair lives as long as the endpoint; the request
-        // and its parts live until the call ends.
-        let status = unsafe { dispatch::post_send(self.id.qp(), &mut wr, &mut bad) };
+        let status = with_requests(self.carrier, write, parts, flags, |requests| {
+            // SAFETY: the queue pair lives as long as the endpoint; the
+            // requests and their parts live until the call ends.
+            unsafe { dispatch::post_send(self.id.qp(), requests, &mut bad) }
+        });
         if status != 0 {
             return Err(failure(status, "post a send"));
         }
         Ok(())
+    }
+
+    /// The memory of a message that travels alone.
+    fn part_of_word(&self, place: usize) -> ibv_sge {
+        let (addr, lkey) = self.receive.as_ref().map_or((0, 0), |region| {
+            let offset = self.words() + place * WORD_LEN;
+            (region.address(offset), region.local_key())
+        });
+        ibv_sge {
+            addr,
+            length: WORD_LEN as u32,
+            lkey,
+        }
     }
 
     /// Posts `count` receives.
@@ -351,6 +391,14 @@ impl Endpoint {
                 num_sge: 0,
             };
             let mut requests = [blank; RECEIVE_BATCH];
+            let mut parts = [self.part_of_word(0); RECEIVE_BATCH];
+            if self.carrier == Carrier::Send {
+                for (request, part) in requests.iter_mut().zip(&mut parts).take(batch) {
+                    *part = self.part_of_word(self.places.post());
+                    request.sg_list = part;
+                    request.num_sge = 1;
+                }
+            }
             let mut next = ptr::null_mut();
             for request in requests.iter_mut().take(batch).rev() {
                 request.next = next;
@@ -358,7 +406,7 @@ impl Endpoint {
             }
             let mut bad = ptr::null_mut();
             // SAFETY: the queue pair lives as long as the endpoint, the list
-            // until the call ends.
+            // with its parts until the call ends.
             let status = unsafe { dispatch::post_recv(self.id.qp(), next, &mut bad) };
             if status != 0 {
                 return Err(failure(status, "post a receive"));
@@ -367,6 +415,22 @@ impl Endpoint {
         }
         Ok(())
     }
+}
+
+/// Takes the entry at `offset` if the peer has written it: a grant that
+/// travels alone does not say so. An entry that was taken is zeroed; the peer
+/// writes it again only when all that it granted was used. A device places the
+/// 16 aligned bytes at once, but they are read in two steps: who sees the
+/// second half sees the first.
+fn take_target(region: &Region, offset: usize) -> Option<Target> {
+    const HALF: usize = TARGET_LEN / 2;
+    if region.read::<HALF>(offset + HALF) == [0; HALF] {
+        return None;
+    }
+    fence(Ordering::Acquire);
+    let target = Target::decode(&region.read(offset));
+    region.write(offset, &[0; TARGET_LEN]);
+    Some(target)
 }
 
 impl Drop for Endpoint {

@@ -9,6 +9,7 @@
 //! | [`datagram`] | datagram sockets |
 //! | [`connection`] | an established stream: data and control messages |
 //! | [`endpoint`], [`completion`] | queue pair, completion queue and memory of a connection |
+//! | [`carrier`] | how messages travel with and without immediate data |
 //! | [`events`] | events of the connection manager |
 //! | [`flow`] | credits, buffer halves and send space, without any device |
 //! | [`pace`], [`flusher`] | when small sends are gathered, and who posts them |
@@ -24,6 +25,7 @@
 //!
 //! Functions here return [`crate::Result`]; none touches `errno`.
 
+pub mod carrier;
 pub mod common;
 pub mod completion;
 pub mod connection;

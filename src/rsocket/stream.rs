@@ -577,7 +577,7 @@ impl Stream {
             Some(&Param {
                 private_data: &private_data,
                 responder_resources: 0,
-                initiator_depth: 0,
+                initiator_depth: endpoint.carrier().initiator_depth(),
                 flow_control: 1,
                 retry_count: RETRIES,
                 rnr_retry_count: 7,

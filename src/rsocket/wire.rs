@@ -16,6 +16,8 @@ pub const TARGETS: u32 = 2;
 pub const TARGET_LEN: usize = 16;
 /// Bytes of a [`Mapping`].
 pub const MAPPING_LEN: usize = 24;
+/// Bytes of a message that travels alone.
+pub const WORD_LEN: usize = 4;
 /// Most bytes that one data message can announce.
 pub const MAX_MESSAGE: u32 = (1 << OP_SHIFT) - 1;
 
@@ -158,7 +160,8 @@ fn decode_mappings(code: u8) -> u16 {
     }
 }
 
-/// A message: what the immediate data of an RDMA write says.
+/// A message: what the immediate data of an RDMA write says, or a send of its
+/// own where there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
     /// So many bytes of data were written.
@@ -210,6 +213,18 @@ impl Message {
             (OP_CONTROL, CONTROL_SHUTDOWN) => Self::Shutdown,
             _ => Self::Ignored,
         }
+    }
+
+    /// The bytes of a send: in the order of this host, unlike immediate data.
+    pub fn to_word(self) -> [u8; WORD_LEN] {
+        self.encode().to_ne_bytes()
+    }
+
+    /// Reads the bytes of a send of a host whose byte order may be the
+    /// `swapped` one.
+    pub fn from_word(word: [u8; WORD_LEN], swapped: bool) -> Self {
+        let word = u32::from_ne_bytes(word);
+        Self::decode(if swapped { word.swap_bytes() } else { word })
     }
 }
 
@@ -339,6 +354,10 @@ mod tests {
                 Message::Ignored,
             ] {
                 prop_assert_eq!(Message::decode(message.encode()), message);
+                let mut word = message.to_word();
+                prop_assert_eq!(Message::from_word(word, false), message);
+                word.reverse();
+                prop_assert_eq!(Message::from_word(word, true), message);
             }
         }
 
@@ -392,6 +411,15 @@ mod tests {
             (32767, 32512),
         ] {
             assert_eq!(round_mappings(count), rounded, "{count}");
+        }
+    }
+
+    #[test]
+    fn sends_of_either_byte_order_are_read() {
+        let little = [0x05, 0, 0, 0x80];
+        let big = [0x80, 0, 0, 0x05];
+        for (word, swapped) in [(little, BIG_ENDIAN), (big, !BIG_ENDIAN)] {
+            assert_eq!(Message::from_word(word, swapped), Message::Grant(5));
         }
     }
 

@@ -20,12 +20,13 @@ use std::sync::{Arc, Mutex};
 use crate::error::Error;
 use crate::lock::locked;
 use crate::verbs::bindings::{
-    IBV_WC_LOC_QP_OP_ERR, IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_RETRY_EXC_ERR,
-    IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_SUCCESS, IBV_WC_WR_FLUSH_ERR, ibv_wc,
+    IBV_WC_LOC_QP_OP_ERR, IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_SUCCESS,
+    IBV_WC_WR_FLUSH_ERR, ibv_wc,
 };
 
+use super::carrier::Write;
 use super::completion::BATCH;
-use super::endpoint::{Endpoint, Write};
+use super::endpoint::Endpoint;
 use super::flow::{Inbox, Outbox, Violation};
 use super::mapping::Mappings;
 use super::pace::Pace;
@@ -227,10 +228,8 @@ impl Connection {
         match work {
             Work::Receive => {
                 core.consumed_receives = core.consumed_receives.saturating_add(1);
-                if wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM {
-                    // SAFETY: the opcode says that there is immediate data.
-                    let word = u32::from_be(unsafe { wc.__bindgen_anon_1.imm_data });
-                    self.received(core, Message::decode(word), wc.byte_len as usize);
+                if let Some(message) = self.endpoint.message(wc, self.swapped) {
+                    self.received(core, message, wc);
                 }
             }
             Work::Data(cost) => core.outbox.complete(cost),
@@ -242,7 +241,7 @@ impl Connection {
         }
     }
 
-    fn received(&self, core: &mut Core, message: Message, payload: usize) {
+    fn received(&self, core: &mut Core, message: Message, wc: &ibv_wc) {
         match message {
             Message::Data(length) => {
                 if let Err(violation) = core.inbox.deliver(length) {
@@ -250,8 +249,7 @@ impl Connection {
                 }
             }
             Message::Grant(limit) => {
-                let target = (payload == TARGET_LEN)
-                    .then(|| self.endpoint.read_target(core.outbox.next_target()));
+                let target = self.endpoint.granted(wc, core.outbox.next_target());
                 core.outbox.grant(limit, target);
             }
             // The entry itself was written to our list of mappings.

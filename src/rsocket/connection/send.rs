@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 
 use super::work::Work;
 use super::{Connection, Core, Link, retry};
-use crate::rsocket::endpoint::Write;
+use crate::rsocket::carrier::Write;
 use crate::rsocket::flow::{Outbox, Segment};
 use crate::rsocket::vectors::Cursor;
 use crate::rsocket::wire::Message;
