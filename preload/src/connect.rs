@@ -1,0 +1,211 @@
+//! `bind`, `listen` and `connect`, and what happens when RDMA cannot serve:
+//! the program goes on with the kernel's socket.
+
+use std::collections::BTreeMap;
+use std::ffi::c_int;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use libc::{sockaddr, socklen_t};
+
+use crate::{epoll, next, rdmacm, table};
+
+/// An address as the program gave it.
+type Address = Vec<u8>;
+
+/// What has to be known of a socket over RDMA that is not connected.
+#[derive(Default)]
+struct Pending {
+    bound: Option<Address>,
+    destination: Option<Address>,
+    /// An error that the program has not been told.
+    error: c_int,
+}
+
+static PENDING: Mutex<BTreeMap<c_int, Pending>> = Mutex::new(BTreeMap::new());
+
+fn pending() -> MutexGuard<'static, BTreeMap<c_int, Pending>> {
+    PENDING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A copy of an address.
+///
+/// # Safety
+/// `addr` is null or readable for `len` bytes.
+unsafe fn copy(addr: *const sockaddr, len: socklen_t) -> Option<Address> {
+    if addr.is_null() {
+        return None;
+    }
+    // SAFETY: not null; the caller vouches for the rest.
+    Some(unsafe { std::slice::from_raw_parts(addr.cast::<u8>(), len as usize) }.to_vec())
+}
+
+/// Forgets a socket that is closed.
+pub fn forget(socket: c_int) {
+    pending().remove(&socket);
+}
+
+/// Takes the error that a socket is still to report, 0 if there is none.
+pub fn take_error(socket: c_int) -> c_int {
+    match pending().get_mut(&socket) {
+        Some(pending) => std::mem::take(&mut pending.error),
+        None => 0,
+    }
+}
+
+/// Whether an error says that RDMA cannot serve here, while the kernel might.
+pub fn is_refusal(errno: c_int) -> bool {
+    matches!(
+        errno,
+        libc::ENODEV | libc::EADDRNOTAVAIL | libc::EOPNOTSUPP | libc::ENOSYS
+    )
+}
+
+/// `bind(2)`: an address without an RDMA device is the kernel's.
+///
+/// # Safety
+/// As the original.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
+    if let Some(socket) = table::find(fd) {
+        // SAFETY: the caller's address.
+        let status = unsafe { rdmacm::rbind(socket, addr, len) };
+        if status == 0 {
+            // SAFETY: as above.
+            pending().entry(socket).or_default().bound = unsafe { copy(addr, len) };
+            return 0;
+        }
+        if !is_refusal(next::errno()) {
+            return status;
+        }
+        fall_back(socket);
+    }
+    // SAFETY: as above.
+    unsafe { next::bind(fd, addr, len) }
+}
+
+/// `listen(2)`.
+///
+/// # Safety
+/// It takes no pointers.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
+    match table::find(fd) {
+        // SAFETY: no pointers.
+        Some(socket) => unsafe { rdmacm::rlisten(socket, backlog) },
+        // SAFETY: as above.
+        None => unsafe { next::listen(fd, backlog) },
+    }
+}
+
+/// `connect(2)`: by RDMA, else by the kernel.
+///
+/// # Safety
+/// As the original.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
+    if let Some(socket) = table::find(fd) {
+        // SAFETY: the caller's address.
+        let status = unsafe { rdmacm::rconnect(socket, addr, len) };
+        if status == 0 {
+            table::set_connecting(socket, false);
+            return 0;
+        }
+        match next::errno() {
+            libc::EINPROGRESS => {
+                // SAFETY: as above.
+                pending().entry(socket).or_default().destination = unsafe { copy(addr, len) };
+                table::set_connecting(socket, true);
+                return status;
+            }
+            libc::EALREADY | libc::EISCONN | libc::EINTR | libc::EFAULT | libc::EINVAL => {
+                return status;
+            }
+            _ => fall_back(socket),
+        }
+    }
+    // SAFETY: as above.
+    unsafe { next::connect(fd, addr, len) }
+}
+
+/// Leaves the descriptors of a socket to the kernel's, which is bound as it
+/// was.
+pub fn fall_back(socket: c_int) {
+    let bound = pending().remove(&socket).and_then(|pending| pending.bound);
+    let fds: Vec<_> = table::range(0, u32::MAX)
+        .filter(|fd| table::find(*fd) == Some(socket))
+        .collect();
+    epoll::fall_back(socket);
+    for fd in &fds {
+        table::remove(*fd);
+    }
+    // SAFETY: no pointers.
+    unsafe { rdmacm::rclose(socket) };
+    if let (Some(bound), Some(fd)) = (bound, fds.first()) {
+        // If the address is taken, the kernel chooses one.
+        // SAFETY: an address of that length.
+        unsafe { next::bind(*fd, bound.as_ptr().cast(), bound.len() as socklen_t) };
+    }
+}
+
+/// How an attempt to connect that a wait was for has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is for the program to see.
+    Told,
+    /// The kernel's socket connects now.
+    FellBack,
+}
+
+/// Whether there is something to report of a socket that connects.
+fn has_ended(socket: c_int) -> bool {
+    let mut entry = libc::pollfd {
+        fd: socket,
+        events: libc::POLLOUT,
+        revents: 0,
+    };
+    // SAFETY: one entry.
+    unsafe { rdmacm::rpoll(&mut entry, 1, 0) > 0 }
+}
+
+/// If the attempt of the socket behind `fd` to connect has ended, looks how;
+/// the kernel tries where RDMA failed.
+pub fn settle(fd: c_int, socket: c_int) -> Outcome {
+    if !table::is_connecting(socket) || !has_ended(socket) {
+        return Outcome::Told;
+    }
+    let mut error: c_int = 0;
+    let mut room = size_of::<c_int>() as socklen_t;
+    let value: *mut c_int = &mut error;
+    // SAFETY: room for a number.
+    unsafe {
+        rdmacm::rgetsockopt(
+            socket,
+            libc::SOL_SOCKET,
+            libc::SO_ERROR,
+            value.cast(),
+            &mut room,
+        )
+    };
+    table::set_connecting(socket, false);
+    let destination = pending()
+        .get_mut(&socket)
+        .and_then(|pending| pending.destination.take());
+    let Some(destination) = destination.filter(|_| error != 0) else {
+        return Outcome::Told;
+    };
+    // SAFETY: an address of that length.
+    let status = unsafe {
+        next::connect(
+            fd,
+            destination.as_ptr().cast(),
+            destination.len() as socklen_t,
+        )
+    };
+    if status == 0 || next::errno() == libc::EINPROGRESS {
+        fall_back(socket);
+        return Outcome::FellBack;
+    }
+    // Neither can; the socket over RDMA goes on to report that.
+    pending().entry(socket).or_default().error = error;
+    Outcome::Told
+}

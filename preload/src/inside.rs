@@ -1,0 +1,67 @@
+//! Calls that come from librdmacm itself, which uses the same C library: they
+//! are left alone. A thread is inside while it is in a function of librdmacm;
+//! threads that librdmacm starts stay inside.
+
+use std::cell::Cell;
+use std::ffi::{c_int, c_void};
+
+use libc::{pthread_attr_t, pthread_t};
+
+use crate::next;
+
+thread_local! {
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the calling thread runs code of librdmacm.
+pub fn is_inside() -> bool {
+    INSIDE.get()
+}
+
+/// Runs code of librdmacm.
+pub fn enter<R>(code: impl FnOnce() -> R) -> R {
+    let before = INSIDE.replace(true);
+    let result = code();
+    INSIDE.set(before);
+    result
+}
+
+type Start = extern "C" fn(*mut c_void) -> *mut c_void;
+
+/// What a thread of librdmacm is to run.
+struct Job {
+    start: Start,
+    argument: *mut c_void,
+}
+
+/// `pthread_create(3)`: threads that are started inside stay inside.
+///
+/// # Safety
+/// As the original.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn pthread_create(
+    thread: *mut pthread_t,
+    attr: *const pthread_attr_t,
+    start: Start,
+    argument: *mut c_void,
+) -> c_int {
+    extern "C" fn begin(job: *mut c_void) -> *mut c_void {
+        // SAFETY: made below, for this thread only.
+        let job = unsafe { Box::from_raw(job.cast::<Job>()) };
+        INSIDE.set(true);
+        let Job { start, argument } = *job;
+        start(argument)
+    }
+    if !is_inside() {
+        // SAFETY: the caller's arguments, as they are.
+        return unsafe { next::pthread_create(thread, attr, start, argument) };
+    }
+    let job = Box::into_raw(Box::new(Job { start, argument })).cast();
+    // SAFETY: the caller's arguments; `begin` takes over the job.
+    let status = unsafe { next::pthread_create(thread, attr, begin, job) };
+    if status != 0 {
+        // SAFETY: no thread has it.
+        drop(unsafe { Box::from_raw(job.cast::<Job>()) });
+    }
+    status
+}

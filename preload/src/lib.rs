@@ -1,0 +1,37 @@
+//! `librspreload.so`: loaded with `LD_PRELOAD`, it takes the place of the C
+//! library's socket calls, so that unmodified programs use sockets over RDMA
+//! (rsocket(7)) where the configuration says so.
+//!
+//! A socket of the program is a socket of the kernel, whose descriptor the
+//! program holds, and as long as it is in [`table`], a socket over RDMA behind
+//! it, which does the work. When RDMA cannot serve, only the latter goes: the
+//! program goes on with the kernel's socket, to which its address and options
+//! were given as well.
+//!
+//! | module | what it is responsible for |
+//! |---|---|
+//! | [`next`] | the functions that are replaced |
+//! | [`rdmacm`] | the functions of librdmacm, loaded when first needed |
+//! | [`inside`] | calls that librdmacm makes itself |
+//! | [`table`] | which descriptors have a socket over RDMA |
+//! | [`config`] | which sockets are to have one |
+//! | [`sockets`] | `socket`, `accept`, `close`, `dup` and what is like them |
+//! | [`connect`] | `bind`, `listen`, `connect`; falling back to the kernel |
+//! | [`transfer`] | sending and receiving |
+//! | [`option`] | options, flags and names |
+//! | [`poll`], [`epoll`] | waiting |
+//!
+//! No function here has a state of its own that a call has to set up: whichever
+//! is the first that a program calls, works.
+
+pub mod config;
+pub mod connect;
+pub mod epoll;
+pub mod inside;
+pub mod next;
+pub mod option;
+pub mod poll;
+pub mod rdmacm;
+pub mod sockets;
+pub mod table;
+pub mod transfer;

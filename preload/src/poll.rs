@@ -1,0 +1,396 @@
+//! `poll`, `select` and their variants over sockets over RDMA and ordinary
+//! descriptors. Without one of the former they are the kernel's.
+
+use std::ffi::{c_int, c_long, c_ulong};
+use std::ptr;
+use std::time::{Duration, Instant};
+
+use libc::{fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
+
+use crate::connect::{Outcome, settle};
+use crate::{next, rdmacm, table, transfer};
+
+/// When a wait ends; `None` for never.
+pub struct Deadline(Option<Instant>);
+
+impl Deadline {
+    /// So many milliseconds from now; a negative number is for ever.
+    pub fn from_millis(timeout: c_int) -> Self {
+        let limit = u64::try_from(timeout).ok().map(Duration::from_millis);
+        Self::after(limit)
+    }
+
+    /// So long from now; `None` is for ever.
+    pub fn after(limit: Option<Duration>) -> Self {
+        Self(limit.and_then(|limit| Instant::now().checked_add(limit)))
+    }
+
+    /// What is left, in milliseconds and never too little; -1 is for ever.
+    pub fn left(&self) -> c_int {
+        let Some(deadline) = self.0 else {
+            return -1;
+        };
+        let left = deadline.saturating_duration_since(Instant::now());
+        let millis = left.as_nanos().div_ceil(1_000_000);
+        c_int::try_from(millis).unwrap_or(c_int::MAX)
+    }
+}
+
+/// Calls `wait` with a signal mask, if one is given.
+///
+/// # Safety
+/// `mask` is null or valid.
+pub unsafe fn with_mask(mask: *const sigset_t, wait: impl FnOnce() -> c_int) -> c_int {
+    if mask.is_null() {
+        return wait();
+    }
+    // SAFETY: plain data.
+    let mut before: sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the caller's mask, and room for the old one.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, &mut before) };
+    let result = wait();
+    let errno = next::errno();
+    // SAFETY: the mask as it was.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, ptr::null_mut()) };
+    next::set_errno(errno);
+    result
+}
+
+/// Waits for entries of which some are sockets over RDMA.
+fn wait(entries: &mut [pollfd], deadline: &Deadline) -> c_int {
+    loop {
+        let mut inner: Vec<_> = entries
+            .iter()
+            .map(|entry| pollfd {
+                fd: table::find(entry.fd).unwrap_or(entry.fd),
+                ..*entry
+            })
+            .collect();
+        // SAFETY: as many entries as are said.
+        let ready =
+            unsafe { rdmacm::rpoll(inner.as_mut_ptr(), inner.len() as nfds_t, deadline.left()) };
+        if ready < 0 {
+            return ready;
+        }
+        let mut again = false;
+        for (entry, inner) in entries.iter_mut().zip(&inner) {
+            entry.revents = inner.revents;
+            if entry.revents != 0 && inner.fd != entry.fd {
+                again |= settle(entry.fd, inner.fd) == Outcome::FellBack;
+            }
+        }
+        if !again {
+            return ready;
+        }
+    }
+}
+
+/// # Safety
+/// `entries` is null or points to `count` entries.
+unsafe fn slice<'a>(entries: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollfd]> {
+    if entries.is_null() {
+        return None;
+    }
+    let count = usize::try_from(count).ok()?;
+    // SAFETY: not null; the caller vouches for the rest.
+    let entries = unsafe { std::slice::from_raw_parts_mut(entries, count) };
+    let over_rdma = entries.iter().any(|entry| table::find(entry.fd).is_some());
+    over_rdma.then_some(entries)
+}
+
+/// `poll(2)`.
+///
+/// # Safety
+/// As the original.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn poll(entries: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+    // SAFETY: the caller's entries.
+    match unsafe { slice(entries, count) } {
+        Some(entries) => wait(entries, &Deadline::from_millis(timeout)),
+        // SAFETY: as above.
+        None => unsafe { next::poll(entries, count, timeout) },
+    }
+}
+
+/// The limit that a time says.
+///
+/// # Safety
+/// `time` is null or valid.
+unsafe fn limit(time: *const timespec) -> Result<Option<Duration>, c_int> {
+    // SAFETY: the caller vouches for it.
+    let Some(time) = (unsafe { time.as_ref() }) else {
+        return Ok(None);
+    };
+    let seconds = u64::try_from(time.tv_sec).map_err(|_| libc::EINVAL)?;
+    match u32::try_from(time.tv_nsec) {
+        Ok(nanos) if nanos < 1_000_000_000 => Ok(Some(Duration::new(seconds, nanos))),
+        _ => Err(libc::EINVAL),
+    }
+}
+
+fn fail(errno: c_int) -> c_int {
+    next::set_errno(errno);
+    -1
+}
+
+/// `ppoll(2)`. With a socket over RDMA, the mask is set before and after the
+/// wait.
+///
+/// # Safety
+/// As the original.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn ppoll(
+    entries: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the caller's entries.
+    let Some(found) = (unsafe { slice(entries, count) }) else {
+        // SAFETY: as above.
+        return unsafe { next::ppoll(entries, count, timeout, mask) };
+    };
+    // SAFETY: the caller's time.
+    match unsafe { limit(timeout) } {
+        // SAFETY: the caller's mask.
+        Ok(limit) => unsafe { with_mask(mask, || wait(found, &Deadline::after(limit))) },
+        Err(errno) => fail(errno),
+    }
+}
+
+/// `poll` of fortified programs.
+///
+/// # Safety
+/// As the original.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn __poll_chk(
+    entries: *mut pollfd,
+    count: nfds_t,
+    timeout: c_int,
+    room: size_t,
+) -> c_int {
+    transfer::check(count as usize, room / size_of::<pollfd>());
+    // SAFETY: the caller's entries.
+    unsafe { poll(entries, count, timeout) }
+}
+
+/// `ppoll` of fortified programs.
+///
+/// # Safety
+/// As the original.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn __ppoll_chk(
+    entries: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+    room: size_t,
+) -> c_int {
+    transfer::check(count as usize, room / size_of::<pollfd>());
+    // SAFETY: the caller's arguments.
+    unsafe { ppoll(entries, count, timeout, mask) }
+}
+
+/// What each of the three sets asks for, and what of a report answers that.
+const SETS: [(i16, i16); 3] = [
+    (
+        libc::POLLIN | libc::POLLRDNORM,
+        libc::POLLIN | libc::POLLRDNORM | libc::POLLHUP | libc::POLLERR,
+    ),
+    (
+        libc::POLLOUT | libc::POLLWRNORM,
+        libc::POLLOUT | libc::POLLWRNORM | libc::POLLERR,
+    ),
+    (libc::POLLPRI, libc::POLLPRI),
+];
+
+/// The three sets of a `select`, as words of bits; absent ones are empty.
+struct Sets<'a>([&'a mut [c_ulong]; 3]);
+
+const BITS: usize = c_ulong::BITS as usize;
+
+impl Sets<'_> {
+    /// The sets of a call, if one of the descriptors below `count` is a socket
+    /// over RDMA.
+    ///
+    /// # Safety
+    /// Each pointer is null or points to a set that holds `count` descriptors.
+    unsafe fn over_rdma(count: c_int, sets: [*mut fd_set; 3]) -> Option<Self> {
+        let words = usize::try_from(count).ok()?.div_ceil(BITS);
+        let sets = Self(sets.map(|set| {
+            if set.is_null() {
+                return &mut [] as &mut [c_ulong];
+            }
+            // SAFETY: not null; the caller vouches for the rest.
+            unsafe { std::slice::from_raw_parts_mut(set.cast(), words) }
+        }));
+        let found = (0..count).any(|fd| table::find(fd).is_some() && sets.asked(fd) != 0);
+        found.then_some(sets)
+    }
+
+    fn has(set: &[c_ulong], fd: usize) -> bool {
+        set.get(fd / BITS)
+            .is_some_and(|word| word >> (fd % BITS) & 1 != 0)
+    }
+
+    /// What the sets ask of a descriptor.
+    fn asked(&self, fd: c_int) -> i16 {
+        let fd = usize::try_from(fd).unwrap_or(usize::MAX);
+        let asked = self.0.iter().zip(SETS);
+        asked
+            .filter(|(set, _)| Self::has(set, fd))
+            .fold(0, |events, (_, (wanted, _))| events | wanted)
+    }
+
+    /// Whether a report answers what the sets ask for.
+    fn answers(&self, entry: &pollfd) -> bool {
+        let fd = usize::try_from(entry.fd).unwrap_or(usize::MAX);
+        let mut asked = self.0.iter().zip(SETS);
+        asked.any(|(set, (_, answer))| Self::has(set, fd) && entry.revents & answer != 0)
+    }
+
+    /// Leaves in the sets what was reported, and counts that.
+    fn answer(&mut self, entries: &[pollfd]) -> c_int {
+        let mut bits = 0;
+        for (set, (_, answer)) in self.0.iter_mut().zip(SETS) {
+            let asked = entries.iter().filter(|entry| {
+                usize::try_from(entry.fd).is_ok_and(|fd| Self::has(set, fd))
+                    && entry.revents & answer != 0
+            });
+            let ready: Vec<_> = asked
+                .filter_map(|entry| usize::try_from(entry.fd).ok())
+                .collect();
+            set.fill(0);
+            for fd in ready {
+                if let Some(word) = set.get_mut(fd / BITS) {
+                    *word |= 1 << (fd % BITS);
+                    bits += 1;
+                }
+            }
+        }
+        bits
+    }
+}
+
+fn select_over_rdma(count: c_int, mut sets: Sets<'_>, limit: Option<Duration>) -> c_int {
+    let deadline = Deadline::after(limit);
+    let entries = (0..count).filter_map(|fd| {
+        let events = sets.asked(fd);
+        (events != 0).then_some(pollfd {
+            fd,
+            events,
+            revents: 0,
+        })
+    });
+    let mut entries: Vec<_> = entries.collect();
+    loop {
+        let ready = wait(&mut entries, &deadline);
+        if ready < 0 {
+            return ready;
+        }
+        if entries
+            .iter()
+            .any(|entry| entry.revents & libc::POLLNVAL != 0)
+        {
+            return fail(libc::EBADF);
+        }
+        if ready == 0 || entries.iter().any(|entry| sets.answers(entry)) {
+            return sets.answer(&entries);
+        }
+        // What is reported though nobody asked would be reported for ever.
+        entries.retain(|entry| entry.revents == 0);
+    }
+}
+
+/// `select(2)`.
+///
+/// # Safety
+/// As the original.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn select(
+    count: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *mut timeval,
+) -> c_int {
+    // SAFETY: the caller's sets.
+    let Some(sets) = (unsafe { Sets::over_rdma(count, [read, write, except]) }) else {
+        // SAFETY: the caller's arguments.
+        return unsafe { next::select(count, read, write, except, timeout) };
+    };
+    // SAFETY: null or the caller's.
+    let time = unsafe { timeout.as_ref() }.map(|time| timespec {
+        tv_sec: time.tv_sec,
+        tv_nsec: (time.tv_usec as c_long).saturating_mul(1000),
+    });
+    let time = time.as_ref().map_or(ptr::null(), ptr::from_ref);
+    // SAFETY: null or a time.
+    match unsafe { limit(time) } {
+        Ok(limit) => select_over_rdma(count, sets, limit),
+        Err(errno) => fail(errno),
+    }
+}
+
+/// `pselect(2)`. With a socket over RDMA, the mask is set before and after the
+/// wait.
+///
+/// # Safety
+/// As the original.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn pselect(
+    count: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the caller's sets.
+    let Some(sets) = (unsafe { Sets::over_rdma(count, [read, write, except]) }) else {
+        // SAFETY: the caller's arguments.
+        return unsafe { next::pselect(count, read, write, except, timeout, mask) };
+    };
+    // SAFETY: the caller's time.
+    match unsafe { limit(timeout) } {
+        // SAFETY: the caller's mask.
+        Ok(limit) => unsafe { with_mask(mask, || select_over_rdma(count, sets, limit)) },
+        Err(errno) => fail(errno),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_is_never_too_little() {
+        assert_eq!(Deadline::from_millis(-1).left(), -1);
+        assert_eq!(Deadline::from_millis(0).left(), 0);
+        assert_eq!(Deadline::after(Some(Duration::from_micros(900))).left(), 1);
+        assert!(Deadline::from_millis(2000).left() > 1900);
+    }
+
+    #[test]
+    fn sets_keep_what_was_asked_for_and_reported() {
+        let (mut read, mut write) = ([0 as c_ulong; 2], [0 as c_ulong; 2]);
+        read[0] = 1 << 3 | 1 << 5;
+        write[1] = 1 << 6;
+        let mut sets = Sets([&mut read, &mut write, &mut []]);
+        assert_eq!(sets.asked(4), 0);
+        assert_eq!(sets.asked(70), libc::POLLOUT | libc::POLLWRNORM);
+        let report = |fd, revents| pollfd {
+            fd,
+            events: 0,
+            revents,
+        };
+        assert!(!sets.answers(&report(70, libc::POLLHUP)));
+        let reports = [
+            report(3, libc::POLLHUP),
+            report(5, 0),
+            report(70, libc::POLLERR),
+        ];
+        assert_eq!(sets.answer(&reports), 2);
+        assert_eq!((read, write), ([1 << 3, 0], [0, 1 << 6]));
+    }
+}

@@ -1,0 +1,73 @@
+//! The functions of `<rdma/rsocket.h>` that are used. librdmacm is loaded when
+//! the first of them is called: a program that makes no socket never has it.
+
+use std::ffi::{c_int, c_long, c_void};
+use std::sync::OnceLock;
+
+use libc::{epoll_event, iovec, msghdr, nfds_t, pollfd, size_t, sockaddr, socklen_t, ssize_t};
+
+use crate::inside;
+use crate::next::forward;
+
+/// A handle of the dynamic loader, or null without the library.
+struct Handle(*mut c_void);
+
+// SAFETY: a handle may be used from any thread.
+unsafe impl Send for Handle {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Handle {}
+
+fn library() -> *mut c_void {
+    static LIBRARY: OnceLock<Handle> = OnceLock::new();
+    LIBRARY
+        .get_or_init(|| {
+            // SAFETY: the library's constructors expect nothing.
+            Handle(unsafe {
+                libc::dlopen(
+                    c"librdmacm.so.1".as_ptr(),
+                    libc::RTLD_NOW | libc::RTLD_LOCAL,
+                )
+            })
+        })
+        .0
+}
+
+/// Where symbols are looked up: without the library in nothing that could have
+/// them.
+fn handle() -> *mut c_void {
+    let library = inside::enter(library);
+    if library.is_null() {
+        return libc::RTLD_NEXT;
+    }
+    library
+}
+
+forward! {
+    handle(), inside::enter;
+    raccept(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int;
+    rbind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int;
+    rclose(fd: c_int) -> c_int;
+    rconnect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int;
+    repoll_create(flags: c_int) -> c_int;
+    repoll_ctl(set: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int;
+    repoll_wait(set: c_int, events: *mut epoll_event, most: c_int, timeout: c_int) -> c_int;
+    rfcntl(fd: c_int, command: c_int, argument: c_long) -> c_int;
+    rgetpeername(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int;
+    rgetsockname(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int;
+    rgetsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t) -> c_int;
+    rlisten(fd: c_int, backlog: c_int) -> c_int;
+    rpoll(entries: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
+    rread(fd: c_int, buf: *mut c_void, len: size_t) -> ssize_t;
+    rreadv(fd: c_int, vectors: *const iovec, count: c_int) -> ssize_t;
+    rrecv(fd: c_int, buf: *mut c_void, len: size_t, flags: c_int) -> ssize_t;
+    rrecvfrom(fd: c_int, buf: *mut c_void, len: size_t, flags: c_int, addr: *mut sockaddr, addr_len: *mut socklen_t) -> ssize_t;
+    rrecvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t;
+    rsend(fd: c_int, buf: *const c_void, len: size_t, flags: c_int) -> ssize_t;
+    rsendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t;
+    rsendto(fd: c_int, buf: *const c_void, len: size_t, flags: c_int, addr: *const sockaddr, addr_len: socklen_t) -> ssize_t;
+    rsetsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int;
+    rshutdown(fd: c_int, how: c_int) -> c_int;
+    rsocket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
+    rwrite(fd: c_int, buf: *const c_void, len: size_t) -> ssize_t;
+    rwritev(fd: c_int, vectors: *const iovec, count: c_int) -> ssize_t;
+}
