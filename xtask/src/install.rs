@@ -1,7 +1,7 @@
 //! `cargo xtask install`: what a distribution's library and development
 //! package hold: the shared library with its links, the static library, the
-//! headers, the same of libsrpt, the files for pkg-config, srp-target, manual
-//! pages and licences.
+//! headers, the same of libsrpt, the preload library, the files for pkg-config,
+//! srp-target, manual pages and licences.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -49,6 +49,7 @@ impl Args {
     pub fn run(self) -> Result<ExitCode> {
         let tree = Tree::new(&self.prefix, self.destdir.as_deref(), &self.libdir)?;
         tree.install(&library::stage_srpt()?)?;
+        tree.install_preload(&library::stage_preload()?)?;
         tree.install_srp_target(&library::stage_srp_target()?)?;
         println!(
             "installed below {}",
@@ -137,6 +138,17 @@ impl Tree {
                 let from = root.join(crate_folder).join("include").join(header);
                 copy(&from, &include.join(header), 0o644)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Installs the preload library, with the names that the original's has.
+    fn install_preload(&self, stage: &Path) -> Result<()> {
+        let to = self.destination(&self.libdir).join(library::PRELOAD);
+        copy(&stage.join(library::PRELOAD), &to, 0o755)?;
+        for version in ["1", "1.0.0"] {
+            let name = to.with_extension(format!("so.{version}"));
+            link("librspreload.so", &name)?;
         }
         Ok(())
     }

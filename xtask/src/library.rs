@@ -79,6 +79,23 @@ pub fn stage_srpt() -> Result<PathBuf> {
     Ok(stage)
 }
 
+/// Where the preload library is, below the folder of the others.
+pub const PRELOAD: &str = "rsocket/librspreload.so";
+
+/// Builds the preload library and stages it beside ours; returns the folder.
+pub fn stage_preload() -> Result<PathBuf> {
+    let stage = stage()?;
+    build("rspreload", &[])?;
+    let folder = workspace::target("stage/lib/rsocket")?;
+    copy(
+        "librspreload.so",
+        &target_directory()?,
+        &folder,
+        "librspreload.so",
+    )?;
+    Ok(stage)
+}
+
 /// Copies a shared library that was built to `stage`, with the names for the
 /// loader and the linker.
 fn copy_library(name: &str, target: &Path, stage: &Path) -> Result<()> {

@@ -33,6 +33,12 @@ const PACKAGES: &[&str] = &[
     "util-linux",
     "debian-archive-keyring",
     "debootstrap",
+    // Programs on sockets, for the preload library.
+    "netcat-openbsd",
+    "socat",
+    "curl",
+    "python3",
+    "iperf3",
     // Disks over SRP, in the test machine.
     "fio",
     "sg3-utils",

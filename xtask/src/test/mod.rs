@@ -16,6 +16,7 @@ mod helgrind;
 mod hosts;
 mod interop;
 mod pairing;
+mod preload;
 mod results;
 mod rust;
 mod soak;
@@ -70,6 +71,8 @@ enum Name {
     Clients,
     /// Unmodified programs on sockets, against ours and the original
     Interop,
+    /// Unmodified programs with the preload library
+    Preload,
     /// Kernel commands per connection
     Commands,
     /// Missing nodes, permissions and devices
@@ -92,13 +95,14 @@ impl Name {
     /// Suites that run only where they are named.
     const ON_DEMAND: [Self; 2] = [Self::Interop, Self::Srp];
 
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 15] = [
         Self::Rust,
         Self::Generated,
         Self::Abi,
         Self::Conformance,
         Self::Clients,
         Self::Interop,
+        Self::Preload,
         Self::Commands,
         Self::Containers,
         Self::Hosts,
@@ -117,6 +121,7 @@ impl Name {
             Self::Conformance => "conformance",
             Self::Clients => "clients",
             Self::Interop => "interop",
+            Self::Preload => "preload",
             Self::Commands => "commands",
             Self::Containers => "containers",
             Self::Hosts => "hosts",
@@ -266,6 +271,13 @@ fn run(
         Name::Conformance => conformance::run(&beside, suite),
         Name::Hosts => hosts::run(place, stage, suite),
         Name::Commands => beside.run(name.text(), Some(&commands::build()?), &[], suite),
+        Name::Preload => {
+            let beside = Beside {
+                stage: &library::stage_preload()?,
+                ..beside
+            };
+            beside.run(name.text(), Some(&preload::build()?), &[], suite)
+        }
         Name::Valgrind => {
             let programs = conformance::build(stage, suite)?;
             beside.run(name.text(), Some(&programs), &[], suite)
@@ -336,6 +348,7 @@ pub fn inside(name: &str, bench: &Bench, suite: &mut Suite) -> Result<()> {
         "conformance" => conformance::inside(bench, suite),
         "clients" => clients::inside(bench, suite),
         "interop" => interop::inside(bench, suite),
+        "preload" => preload::inside(bench, suite),
         "commands" => commands::inside(bench, suite),
         "containers" => containers::inside(bench, suite),
         "hosts" => hosts::inside(bench, suite),

@@ -1,0 +1,669 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Socket calls as programs make them, to be run with librspreload.so loaded.
+ *
+ *	preload ADDRESS			all cases, each in a process of its own
+ *	preload ADDRESS CASE ...	one of them
+ *
+ * ADDRESS is on the RDMA device. Output: a TAP line per case.
+ */
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/select.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+	SOL_RDMA = 0x10000,
+	RDMA_SQSIZE = 0,
+	/* Seconds that a case may take. */
+	LIMIT = 60,
+};
+
+static struct sockaddr_in address;
+static char *program;
+
+static void fail(int line, const char *what)
+{
+	printf("# line %d: %s (%s)\n", line, what, strerror(errno));
+	exit(1);
+}
+
+#define need(condition)                           \
+	do {                                      \
+		if (!(condition))                 \
+			fail(__LINE__, #condition); \
+	} while (0)
+
+static bool is_over_rdma(int fd)
+{
+	int value;
+	socklen_t len = sizeof(value);
+
+	return getsockopt(fd, SOL_RDMA, RDMA_SQSIZE, &value, &len) == 0;
+}
+
+static int bound(struct sockaddr_in *at)
+{
+	socklen_t len = sizeof(*at);
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	need(fd >= 0);
+	*at = address;
+	need(bind(fd, (struct sockaddr *)at, len) == 0);
+	need(listen(fd, 4) == 0);
+	need(getsockname(fd, (struct sockaddr *)at, &len) == 0);
+	return fd;
+}
+
+/* Both ends of a connection over RDMA. */
+static void connected(int ends[2])
+{
+	struct sockaddr_in at;
+	int listener = bound(&at);
+
+	ends[0] = socket(AF_INET, SOCK_STREAM, 0);
+	need(connect(ends[0], (struct sockaddr *)&at, sizeof(at)) == 0);
+	ends[1] = accept(listener, NULL, NULL);
+	need(ends[1] >= 0);
+	need(is_over_rdma(ends[0]) && is_over_rdma(ends[1]));
+	need(close(listener) == 0);
+}
+
+static void say(int from, int to, const char *text)
+{
+	char buffer[64] = "";
+	size_t len = strlen(text);
+
+	need(write(from, text, len) == (ssize_t)len);
+	need(recv(to, buffer, len, MSG_WAITALL) == (ssize_t)len);
+	need(memcmp(buffer, text, len) == 0);
+}
+
+static double now(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return time.tv_sec + time.tv_nsec / 1e9;
+}
+
+static int threads(void)
+{
+	DIR *dir = opendir("/proc/self/task");
+	int count = -2;
+
+	need(dir);
+	while (readdir(dir))
+		count++;
+	closedir(dir);
+	return count;
+}
+
+/* --- the first call of a process ------------------------------------- */
+
+static long first(const char *call)
+{
+	struct sockaddr_in at = address;
+	socklen_t len = sizeof(at);
+	struct sockaddr *to = (struct sockaddr *)&at;
+	char buffer[8] = "";
+	struct iovec vector = { buffer, sizeof(buffer) };
+	struct msghdr message = { .msg_iov = &vector, .msg_iovlen = 1 };
+	struct mmsghdr messages = { .msg_hdr = message };
+	struct epoll_event event = { .events = EPOLLIN };
+	int one = 1;
+
+#define CALL(name, expression)          \
+	if (strcmp(call, #name) == 0)   \
+		return (expression)
+	CALL(accept, accept(-1, to, &len));
+	CALL(accept4, accept4(-1, to, &len, 0));
+	CALL(bind, bind(-1, to, len));
+	CALL(close, close(-1));
+	CALL(connect, connect(-1, to, len));
+	CALL(dup, dup(-1));
+	CALL(dup2, dup2(-1, 9));
+	CALL(dup3, dup3(-1, 9, 0));
+	CALL(epoll_ctl, epoll_ctl(-1, EPOLL_CTL_ADD, -1, &event));
+	CALL(epoll_wait, epoll_wait(-1, &event, 1, 0));
+	CALL(epoll_pwait, epoll_pwait(-1, &event, 1, 0, NULL));
+	CALL(fcntl, fcntl(-1, F_GETFL));
+	CALL(getpeername, getpeername(-1, to, &len));
+	CALL(getsockname, getsockname(-1, to, &len));
+	CALL(getsockopt, getsockopt(-1, SOL_SOCKET, SO_TYPE, &one, &len));
+	CALL(ioctl, ioctl(-1, FIONREAD, &one));
+	CALL(listen, listen(-1, 1));
+	CALL(read, read(-1, buffer, sizeof(buffer)));
+	CALL(readv, readv(-1, &vector, 1));
+	CALL(recv, recv(-1, buffer, sizeof(buffer), 0));
+	CALL(recvfrom, recvfrom(-1, buffer, sizeof(buffer), 0, NULL, NULL));
+	CALL(recvmsg, recvmsg(-1, &message, 0));
+	CALL(recvmmsg, recvmmsg(-1, &messages, 1, 0, NULL));
+	CALL(send, send(-1, buffer, sizeof(buffer), 0));
+	CALL(sendfile, sendfile(-1, -1, NULL, 1));
+	CALL(sendmsg, sendmsg(-1, &message, 0));
+	CALL(sendmmsg, sendmmsg(-1, &messages, 1, 0));
+	CALL(sendto, sendto(-1, buffer, sizeof(buffer), 0, to, len));
+	CALL(setsockopt, setsockopt(-1, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)));
+	CALL(shutdown, shutdown(-1, SHUT_RD));
+	CALL(write, write(-1, buffer, sizeof(buffer)));
+	CALL(writev, writev(-1, &vector, 1));
+#undef CALL
+	errno = 0;
+	return -1;
+}
+
+static const char *const calls[] = {
+	"accept", "accept4", "bind", "close", "connect", "dup", "dup2", "dup3", "epoll_ctl",
+	"epoll_wait", "epoll_pwait", "fcntl", "getpeername", "getsockname", "getsockopt", "ioctl",
+	"listen", "read", "readv", "recv", "recvfrom", "recvmsg", "recvmmsg", "send", "sendfile",
+	"sendmsg", "sendmmsg", "sendto", "setsockopt", "shutdown", "write", "writev",
+};
+
+static int run(char *const words[])
+{
+	int status;
+	pid_t child = fork();
+
+	need(child >= 0);
+	if (child == 0) {
+		execvp(words[0], words);
+		_exit(127);
+	}
+	need(waitpid(child, &status, 0) == child);
+	return status;
+}
+
+static char *shown_address(void)
+{
+	static char text[INET_ADDRSTRLEN];
+
+	need(inet_ntop(AF_INET, &address.sin_addr, text, sizeof(text)));
+	return text;
+}
+
+static void any_call_first(void)
+{
+	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+		char *words[] = { program, shown_address(), "first", (char *)calls[i], NULL };
+
+		if (run(words) != 0)
+			fail(__LINE__, calls[i]);
+	}
+}
+
+static void shell(void)
+{
+	char *words[] = { "bash", "-c", "true", NULL };
+
+	need(run(words) == 0);
+}
+
+/* --- without a socket ------------------------------------------------- */
+
+static void epoll_of_pipes(void)
+{
+	struct epoll_event event = { .events = EPOLLIN | EPOLLET, .data.fd = 77 }, got;
+	int ends[2], set = epoll_create1(0), file = open("/proc/self/exe", O_RDONLY);
+
+	need(pipe(ends) == 0 && set >= 0 && file >= 0);
+	need(epoll_ctl(set, EPOLL_CTL_ADD, ends[0], &event) == 0);
+	need(epoll_ctl(set, EPOLL_CTL_ADD, ends[0], &event) == -1 && errno == EEXIST);
+	need(epoll_ctl(set, EPOLL_CTL_ADD, file, &event) == -1 && errno == EPERM);
+	need(epoll_ctl(set, EPOLL_CTL_DEL, ends[1], &event) == -1 && errno == ENOENT);
+	need(write(ends[1], "x", 1) == 1);
+	need(epoll_wait(set, &got, 1, 1000) == 1 && got.data.fd == 77);
+	need(epoll_wait(set, &got, 1, 0) == 0);
+	event.events = EPOLLIN | EPOLLONESHOT;
+	need(epoll_ctl(set, EPOLL_CTL_MOD, ends[0], &event) == 0);
+	need(epoll_wait(set, &got, 1, 1000) == 1);
+	need(write(ends[1], "x", 1) == 1);
+	need(epoll_wait(set, &got, 1, 0) == 0);
+	need(threads() == 1);
+}
+
+static void timeouts_of_pipes(void)
+{
+	struct timeval time = { .tv_usec = 300000 };
+	struct pollfd entry = { .events = POLLIN };
+	double start = now();
+	int ends[2];
+
+	need(pipe(ends) == 0);
+	entry.fd = ends[0];
+	need(poll(&entry, 1, 300) == 0 && now() - start >= 0.299);
+	start = now();
+	need(select(0, NULL, NULL, NULL, &time) == 0 && now() - start >= 0.299);
+}
+
+/* --- over RDMA --------------------------------------------------------- */
+
+static void looks_like_a_socket(void)
+{
+	struct stat status;
+	char buffer[16];
+	int ends[2], count = 0, on = 1;
+
+	connected(ends);
+	need(fstat(ends[0], &status) == 0 && S_ISSOCK(status.st_mode));
+	say(ends[0], ends[1], "there");
+	say(ends[1], ends[0], "and back");
+	need(ioctl(ends[1], FIONBIO, &on) == 0);
+	need(fcntl(ends[1], F_GETFL) & O_NONBLOCK);
+	need(read(ends[1], buffer, sizeof(buffer)) == -1 && errno == EAGAIN);
+	need(send(ends[0], "four", 4, 0) == 4);
+	need(poll(&(struct pollfd){ .fd = ends[1], .events = POLLIN }, 1, -1) == 1);
+	need(ioctl(ends[1], FIONREAD, &count) == 0 && count == 4);
+	need(read(ends[1], buffer, sizeof(buffer)) == 4);
+	need(shutdown(ends[0], SHUT_WR) == 0);
+	need(poll(&(struct pollfd){ .fd = ends[1], .events = POLLIN }, 1, -1) == 1);
+	need(read(ends[1], buffer, sizeof(buffer)) == 0);
+}
+
+static void messages(void)
+{
+	char text[] = "gathered", got[16] = "", room[64];
+	struct iovec out[2] = { { text, 4 }, { text + 4, 4 } }, in = { got, sizeof(got) };
+	struct msghdr message = { .msg_iov = &in, .msg_iovlen = 1, .msg_control = room,
+				  .msg_controllen = sizeof(room) };
+	struct mmsghdr many[2] = { { .msg_hdr = { .msg_iov = out, .msg_iovlen = 1 } },
+				   { .msg_hdr = { .msg_iov = out + 1, .msg_iovlen = 1 } } };
+	int ends[2];
+
+	connected(ends);
+	need(writev(ends[0], out, 2) == 8);
+	need(recvmsg(ends[1], &message, 0) == 8);
+	need(message.msg_controllen == 0 && strcmp(got, text) == 0);
+	need(sendmmsg(ends[0], many, 2, 0) == 2 && many[0].msg_len == 4);
+	need(recv(ends[1], got, 8, MSG_WAITALL) == 8 && strcmp(got, text) == 0);
+}
+
+static void duplicates(void)
+{
+	int ends[2], copy, other;
+
+	connected(ends);
+	copy = dup(ends[0]);
+	need(copy >= 0 && is_over_rdma(copy));
+	need(dup2(ends[0], ends[0]) == ends[0]);
+	other = dup2(ends[0], open("/dev/null", O_RDWR));
+	need(other >= 0 && is_over_rdma(other));
+	need(close(ends[0]) == 0);
+	say(copy, ends[1], "by the copy");
+	need(close(copy) == 0);
+	say(ends[1], other, "to the other");
+	copy = fcntl(other, F_DUPFD_CLOEXEC, 100);
+	need(copy >= 100 && (fcntl(copy, F_GETFD) & FD_CLOEXEC));
+	need(close(other) == 0);
+	say(copy, ends[1], "by the last");
+	need(dup2(open("/dev/null", O_RDWR), copy) == copy && !is_over_rdma(copy));
+	need(read(ends[1], &ends[0], 1) == 0);
+}
+
+static void files(void)
+{
+	char name[] = "/tmp/preload-XXXXXX", got[16] = "";
+	off_t offset = 3;
+	int ends[2], file = mkstemp(name);
+
+	need(file >= 0 && unlink(name) == 0);
+	need(write(file, "0123456789", 10) == 10 && lseek(file, 1, SEEK_SET) == 1);
+	connected(ends);
+	need(sendfile(ends[0], file, &offset, 4) == 4 && offset == 7);
+	need(lseek(file, 0, SEEK_CUR) == 1);
+	need(recv(ends[1], got, 4, MSG_WAITALL) == 4 && memcmp(got, "3456", 4) == 0);
+	need(sendfile(ends[0], file, NULL, 100) == 9 && lseek(file, 0, SEEK_CUR) == 10);
+	need(recv(ends[1], got, 9, MSG_WAITALL) == 9 && memcmp(got, "123456789", 9) == 0);
+}
+
+static void children(void)
+{
+	int ends[2], status;
+	pid_t child;
+
+	connected(ends);
+	child = vfork();
+	if (child == 0) {
+		close(ends[0]);
+		close(ends[1]);
+		_exit(0);
+	}
+	need(waitpid(child, &status, 0) == child);
+	say(ends[0], ends[1], "after vfork");
+	child = fork();
+	if (child == 0) {
+		need(read(ends[0], &status, 1) == -1 && errno == EBADF);
+		need(close(ends[0]) == 0 && close(ends[1]) == 0);
+		exit(0);
+	}
+	need(waitpid(child, &status, 0) == child && status == 0);
+	say(ends[1], ends[0], "after fork");
+}
+
+static void mixed_waits(void)
+{
+	struct epoll_event event = { .events = EPOLLIN }, got[4];
+	struct pollfd entries[2] = { { .events = POLLIN }, { .events = POLLIN } };
+	int ends[2], pipes[2], set = epoll_create1(0);
+	struct timeval time = { .tv_sec = 20 };
+	fd_set readable;
+	char buffer[8];
+
+	connected(ends);
+	need(pipe(pipes) == 0);
+	entries[0].fd = event.data.fd = pipes[0];
+	need(epoll_ctl(set, EPOLL_CTL_ADD, pipes[0], &event) == 0);
+	entries[1].fd = event.data.fd = ends[1];
+	need(epoll_ctl(set, EPOLL_CTL_ADD, ends[1], &event) == 0);
+	need(epoll_ctl(set, EPOLL_CTL_ADD, ends[1], &event) == -1 && errno == EEXIST);
+	need(poll(entries, 2, 100) == 0 && epoll_wait(set, got, 4, 100) == 0);
+	need(write(ends[0], "x", 1) == 1);
+	need(poll(entries, 2, -1) == 1 && entries[1].revents == POLLIN);
+	need(epoll_wait(set, got, 4, -1) == 1 && got[0].data.fd == ends[1]);
+	need(write(pipes[1], "x", 1) == 1);
+	need(poll(entries, 2, -1) == 2);
+	need(epoll_wait(set, got, 4, -1) == 2);
+	need(read(ends[1], buffer, sizeof(buffer)) == 1);
+	need(epoll_wait(set, got, 4, -1) == 1 && got[0].data.fd == pipes[0]);
+	FD_ZERO(&readable);
+	FD_SET(pipes[0], &readable);
+	FD_SET(ends[1], &readable);
+	need(select(FD_SETSIZE, &readable, NULL, NULL, &time) == 1);
+	need(FD_ISSET(pipes[0], &readable) && !FD_ISSET(ends[1], &readable));
+	need(read(pipes[0], buffer, 1) == 1);
+	event.events = EPOLLIN | EPOLLONESHOT;
+	need(epoll_ctl(set, EPOLL_CTL_MOD, ends[1], &event) == 0);
+	need(write(ends[0], "y", 1) == 1);
+	need(epoll_wait(set, got, 4, -1) == 1 && epoll_wait(set, got, 4, 0) == 0);
+	need(close(ends[1]) == 0 && epoll_wait(set, got, 4, 0) == 0);
+	need(close(set) == 0);
+}
+
+static void datagrams(void)
+{
+	struct sockaddr_in at[2], from;
+	socklen_t len = sizeof(from);
+	int ends[2];
+	char got[32];
+
+	for (int i = 0; i < 2; i++) {
+		len = sizeof(at[i]);
+		at[i] = address;
+		ends[i] = socket(AF_INET, SOCK_DGRAM, 0);
+		need(ends[i] >= 0 && bind(ends[i], (struct sockaddr *)&at[i], len) == 0);
+		need(getsockname(ends[i], (struct sockaddr *)&at[i], &len) == 0);
+		need(is_over_rdma(ends[i]));
+	}
+	need(sendto(ends[0], "hello", 5, 0, (struct sockaddr *)&at[1], len) == 5);
+	need(recvfrom(ends[1], got, sizeof(got), 0, (struct sockaddr *)&from, &len) == 5);
+	need(from.sin_port == at[0].sin_port && memcmp(got, "hello", 5) == 0);
+}
+
+/* --- where RDMA cannot serve ------------------------------------------- */
+
+/* A listener that only the kernel knows. */
+static int tcp_listener(struct sockaddr_in *at, in_addr_t ip)
+{
+	socklen_t len = sizeof(*at);
+	int fd = syscall(SYS_socket, AF_INET, SOCK_STREAM, 0);
+
+	*at = (struct sockaddr_in){ .sin_family = AF_INET, .sin_addr.s_addr = ip };
+	need(fd >= 0 && syscall(SYS_bind, fd, at, len) == 0);
+	need(syscall(SYS_listen, fd, 4) == 0);
+	need(syscall(SYS_getsockname, fd, at, &len) == 0);
+	return fd;
+}
+
+static void check_tcp(int listener, int fd)
+{
+	int peer = accept(listener, NULL, NULL);
+
+	need(peer >= 0 && !is_over_rdma(fd) && !is_over_rdma(peer));
+	need(fcntl(fd, F_SETFL, 0) == 0);
+	say(fd, peer, "by TCP");
+	say(peer, fd, "as well");
+	need(close(fd) == 0 && close(peer) == 0);
+}
+
+static void falls_back(void)
+{
+	in_addr_t ips[2] = { address.sin_addr.s_addr, htonl(INADDR_LOOPBACK) };
+	struct sockaddr_in at;
+
+	for (int i = 0; i < 2; i++) {
+		int listener = tcp_listener(&at, ips[i]), fd = socket(AF_INET, SOCK_STREAM, 0);
+
+		need(connect(fd, (struct sockaddr *)&at, sizeof(at)) == 0);
+		check_tcp(listener, fd);
+	}
+}
+
+static void wait_by_poll(int fd)
+{
+	struct pollfd entry = { .fd = fd, .events = POLLOUT };
+
+	need(poll(&entry, 1, -1) == 1 && entry.revents == POLLOUT);
+}
+
+static void wait_by_select(int fd)
+{
+	fd_set writable;
+
+	FD_ZERO(&writable);
+	FD_SET(fd, &writable);
+	need(select(fd + 1, NULL, &writable, NULL, NULL) == 1 && FD_ISSET(fd, &writable));
+}
+
+static void wait_by_epoll(int fd)
+{
+	struct epoll_event event = { .events = EPOLLOUT, .data.u64 = 1234567890123 }, got;
+	int set = epoll_create1(0);
+
+	need(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
+	need(epoll_wait(set, &got, 1, -1) == 1);
+	need(got.events == EPOLLOUT && got.data.u64 == event.data.u64);
+	need(close(set) == 0);
+}
+
+static void falls_back_later(void)
+{
+	void (*const waits[])(int) = { wait_by_poll, wait_by_select, wait_by_epoll };
+	struct sockaddr_in at;
+
+	for (int i = 0; i < 3; i++) {
+		int listener = tcp_listener(&at, address.sin_addr.s_addr), error = -1;
+		int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+		socklen_t len = sizeof(error);
+
+		need(connect(fd, (struct sockaddr *)&at, sizeof(at)) == -1);
+		need(errno == EINPROGRESS);
+		waits[i](fd);
+		need(getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0 && error == 0);
+		check_tcp(listener, fd);
+	}
+}
+
+static void refused_by_both(void)
+{
+	struct sockaddr_in at;
+	socklen_t len = sizeof(int);
+	int listener = tcp_listener(&at, address.sin_addr.s_addr), error = 0, fd;
+	struct pollfd entry = { .events = POLLOUT };
+
+	need(close(listener) == 0);
+	fd = socket(AF_INET, SOCK_STREAM, 0);
+	need(connect(fd, (struct sockaddr *)&at, sizeof(at)) == -1 && errno == ECONNREFUSED);
+	entry.fd = fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+	need(connect(fd, (struct sockaddr *)&at, sizeof(at)) == -1 && errno == EINPROGRESS);
+	need(poll(&entry, 1, -1) == 1);
+	need(getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0 && error == ECONNREFUSED);
+}
+
+/* A process that sees other files, and what it is to do. */
+static void in_own_namespace(void)
+{
+	need(unshare(CLONE_NEWNS) == 0);
+	need(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0);
+}
+
+static void run_case(char *name)
+{
+	char *words[] = { program, shown_address(), name, NULL };
+
+	execv(program, words);
+	fail(__LINE__, program);
+}
+
+static void kernels_only(void)
+{
+	struct sockaddr_in at;
+	int listener = tcp_listener(&at, address.sin_addr.s_addr);
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	need(!is_over_rdma(fd) && connect(fd, (struct sockaddr *)&at, sizeof(at)) == 0);
+	check_tcp(listener, fd);
+	need(threads() == 1);
+}
+
+static void without_device(void)
+{
+	in_own_namespace();
+	mkdir("/dev/infiniband", 0755);
+	need(mount("none", "/dev/infiniband", "tmpfs", 0, NULL) == 0);
+	run_case("kernels-only");
+}
+
+static void configure(const char *text)
+{
+	FILE *file;
+
+	in_own_namespace();
+	mkdir("/etc/rdma", 0755);
+	need(mount("none", "/etc/rdma", "tmpfs", 0, NULL) == 0);
+	need(mkdir("/etc/rdma/rsocket", 0755) == 0);
+	file = fopen("/etc/rdma/rsocket/preload_config", "w");
+	need(file && fputs(text, file) >= 0 && fclose(file) == 0);
+}
+
+static void other_program(void)
+{
+	configure("# program domain type protocol\nnetperf * * *\n");
+	run_case("kernels-only");
+}
+
+static void streams_only(void)
+{
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	need(fd >= 0 && is_over_rdma(fd));
+	fd = socket(AF_INET, SOCK_DGRAM, 0);
+	need(fd >= 0 && !is_over_rdma(fd));
+}
+
+static void one_kind(void)
+{
+	configure("PRE inet STREAM tcp\n");
+	run_case("streams-only");
+}
+
+static void sizes_set(void)
+{
+	int fd = socket(AF_INET, SOCK_STREAM, 0), values[3];
+	socklen_t len = sizeof(int);
+
+	for (int i = 0; i < 3; i++)
+		need(getsockopt(fd, SOL_RDMA, i, &values[i], &len) == 0);
+	need(values[0] == 64 && values[1] == 96 && values[2] == 32);
+}
+
+static void sizes(void)
+{
+	setenv("RS_SQ_SIZE", "64", 1);
+	setenv("RS_RQ_SIZE", "96", 1);
+	setenv("RS_INLINE", "32", 1);
+	run_case("sizes-set");
+}
+
+/* Cases with a text are run; others belong to one of them. */
+static const struct {
+	const char *name;
+	void (*run)(void);
+	const char *text;
+} cases[] = {
+	{ "any-call-first", any_call_first, "any call may be the first of a process" },
+	{ "shell", shell, "bash -c true" },
+	{ "epoll-of-pipes", epoll_of_pipes, "epoll sets without sockets are the kernel's" },
+	{ "timeouts", timeouts_of_pipes, "poll and select of pipes and of nothing last" },
+	{ "socket", looks_like_a_socket, "a connection over RDMA looks like any other" },
+	{ "messages", messages, "vectors, messages and several messages at once" },
+	{ "duplicates", duplicates, "duplicates live as long as one of them" },
+	{ "files", files, "sendfile with and without an offset" },
+	{ "children", children, "what children close stays open" },
+	{ "mixed-waits", mixed_waits, "poll, select and epoll of a pipe and a connection" },
+	{ "datagrams", datagrams, "datagrams" },
+	{ "falls-back", falls_back, "a blocking connect goes over to TCP" },
+	{ "falls-back-later", falls_back_later, "a non-blocking connect goes over to TCP" },
+	{ "refused", refused_by_both, "a connect that nobody takes is refused" },
+	{ "no-device", without_device, "without a device sockets are the kernel's" },
+	{ "other-program", other_program, "sockets of other programs are the kernel's" },
+	{ "one-kind", one_kind, "the configuration tells kinds of sockets apart" },
+	{ "sizes", sizes, "the environment sets sizes" },
+	{ "kernels-only", kernels_only, NULL },
+	{ "streams-only", streams_only, NULL },
+	{ "sizes-set", sizes_set, NULL },
+};
+
+enum { CASES = sizeof(cases) / sizeof(cases[0]) };
+
+int main(int argc, char *argv[])
+{
+	if (argc < 2)
+		return 2;
+	program = argv[0];
+	address.sin_family = AF_INET;
+	if (inet_pton(AF_INET, argv[1], &address.sin_addr) != 1)
+		return 2;
+	if (argc == 4) {
+		long result = first(argv[3]);
+
+		return result == -1 && errno == EBADF ? 0 : 1;
+	}
+	for (int i = 0; i < CASES; i++) {
+		if (argc == 3 && strcmp(argv[2], cases[i].name) == 0) {
+			alarm(LIMIT);
+			cases[i].run();
+			return 0;
+		}
+	}
+	for (int i = 0; argc == 2 && i < CASES; i++) {
+		char *words[] = { program, argv[1], (char *)cases[i].name, NULL };
+		int status;
+
+		if (!cases[i].text)
+			continue;
+		status = run(words);
+		if (status != 0)
+			printf("# status %#x\n", status);
+		printf("%s - %s\n", status == 0 ? "ok" : "not ok", cases[i].text);
+		fflush(stdout);
+	}
+	return 0;
+}

@@ -1,0 +1,165 @@
+//! Suite `preload`: unmodified programs on sockets over RDMA through
+//! `librspreload.so`, and socket calls that programs make, case by case.
+//!
+//! A program passes when both sides end as they should, what arrived is what
+//! was sent, and the RDMA device sent at least as many packets as that takes.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::compile;
+use crate::guest::program::{self, Ready, Running};
+use crate::guest::{Bench, device, ip};
+use crate::library::{Library, PRELOAD};
+use crate::report::{Outcome, Suite};
+
+/// Two programs of which one sends [`FROM`] to the other. Both are for a
+/// shell; `$IP` stands for the address on the RDMA device.
+struct Row {
+    name: &'static str,
+    /// What they are, as in the path.
+    programs: &'static [&'static str],
+    server: &'static str,
+    client: &'static str,
+    /// The server goes on when its client has ended.
+    goes_on: bool,
+    /// What arrives goes to [`TO`].
+    copies: bool,
+}
+
+const FROM: &str = "/tmp/preload-from";
+const TO: &str = "/tmp/preload-to";
+
+/// Bytes that are sent.
+const LENGTH: u32 = 1_000_003;
+/// Most bytes of a packet.
+const PACKET: u64 = 4096;
+
+const ROWS: &[Row] = &[
+    Row {
+        name: "nc sends a file to nc",
+        programs: &["nc.openbsd"],
+        server: "nc.openbsd -l -N $IP 7601 > /tmp/preload-to",
+        client: "nc.openbsd -N $IP 7601 < /tmp/preload-from",
+        goes_on: false,
+        copies: true,
+    },
+    Row {
+        name: "socat sends a file to socat",
+        programs: &["socat"],
+        server: "socat -u TCP-LISTEN:7602,bind=$IP OPEN:/tmp/preload-to,creat",
+        client: "socat -u OPEN:/tmp/preload-from TCP:$IP:7602",
+        goes_on: false,
+        copies: true,
+    },
+    Row {
+        name: "curl fetches a file from Python's http.server",
+        programs: &["python3", "curl"],
+        server: "/usr/bin/python3 -m http.server 7603 --bind $IP --directory /tmp",
+        client: "curl --silent --fail --output /tmp/preload-to http://$IP:7603/preload-from",
+        goes_on: true,
+        copies: true,
+    },
+    Row {
+        name: "iperf3 sends to iperf3",
+        programs: &["iperf3"],
+        server: "iperf3 --server --one-off --bind $IP --port 7604",
+        client: "iperf3 --client $IP --port 7604 --bytes 1000003",
+        goes_on: false,
+        copies: false,
+    },
+    Row {
+        name: "iperf3 receives from iperf3 on three streams",
+        programs: &["iperf3"],
+        server: "iperf3 --server --one-off --bind $IP --port 7605",
+        client: "iperf3 --client $IP --port 7605 --bytes 1000003 --reverse --parallel 3",
+        goes_on: false,
+        copies: false,
+    },
+];
+
+/// The longest that the calls may take.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// Compiles the program and returns its folder.
+pub fn build() -> Result<PathBuf> {
+    compile(
+        &["preload.c"],
+        "preload",
+        &["-D_GNU_SOURCE", "-D_FORTIFY_SOURCE=2"],
+    )
+}
+
+/// The part beside the device.
+pub fn inside(bench: &Bench, suite: &mut Suite) -> Result<()> {
+    calls(bench, suite)?;
+    // Of no round size and without a period that a buffer may have.
+    let data: Vec<u8> = (0..LENGTH)
+        .map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8)
+        .collect();
+    fs::write(FROM, &data)?;
+    for row in ROWS {
+        match row.programs.iter().find(|name| !is_there(name)) {
+            Some(name) => suite.record(row.name, Outcome::Skipped(format!("no {name} here"))),
+            None => suite.check(row.name, run(row, bench, &data)),
+        }
+    }
+    Ok(())
+}
+
+/// Whether a program is installed.
+fn is_there(name: &str) -> bool {
+    PathBuf::from("/usr/bin").join(name).exists() || PathBuf::from("/bin").join(name).exists()
+}
+
+/// Starts a program with the library preloaded.
+fn start(words: &[&str], bench: &Bench) -> Result<Running> {
+    let Library::Ours(folder) = &bench.ours else {
+        bail!("only ours is tested here");
+    };
+    let preload = folder.join(PRELOAD);
+    let preload = preload.to_str().context("path of the library")?;
+    program::start_with(words, &bench.ours, &[("LD_PRELOAD", preload)])
+}
+
+fn calls(bench: &Bench, suite: &mut Suite) -> Result<()> {
+    let program = bench.programs.join("preload");
+    let words = [program.to_str().context("path of the program")?, &ip()?];
+    let mut running = start(&words, bench)?;
+    let status = running.wait_for(LIMIT)?.context("never ended")?;
+    suite.record_tap(&running.output());
+    ensure!(status.success(), "{status}: {}", running.said());
+    Ok(())
+}
+
+fn run(row: &Row, bench: &Bench, data: &[u8]) -> Result<()> {
+    let packets = device::sent_packets()?;
+    let ip = ip()?;
+    let shell = |command: &str| {
+        let command = format!("exec {}", command.replace("$IP", &ip));
+        start(&["sh", "-c", &command], bench)
+    };
+    let mut server = shell(row.server)?;
+    server.wait_ready(Ready::Listening)?;
+    let mut client = shell(row.client)?;
+    client
+        .wait_success()
+        .with_context(|| format!("server: {}", server.said()))?;
+    if !row.goes_on {
+        server.wait_success()?;
+    }
+    if row.copies {
+        let copied = fs::read(TO)?;
+        ensure!(copied == data, "the copy differs");
+        fs::remove_file(TO)?;
+    }
+    let sent = device::sent_packets()?.saturating_sub(packets);
+    ensure!(
+        sent >= u64::from(LENGTH) / PACKET,
+        "the RDMA device sent {sent} packets"
+    );
+    Ok(())
+}
