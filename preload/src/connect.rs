@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libc::{sockaddr, socklen_t};
 
+use crate::fork::{self, State};
 use crate::{epoll, next, rdmacm, table};
 
 /// An address as the program gave it.
@@ -92,8 +93,14 @@ pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
     match table::find(fd) {
         // SAFETY: no pointers.
         Some(socket) => unsafe { rdmacm::rlisten(socket, backlog) },
-        // SAFETY: as above.
-        None => unsafe { next::listen(fd, backlog) },
+        None => {
+            // SAFETY: as above.
+            let status = unsafe { next::listen(fd, backlog) };
+            if status == 0 && fork::state(fd) == Some(State::New) {
+                fork::note(fd, State::Listening);
+            }
+            status
+        }
     }
 }
 
@@ -122,6 +129,9 @@ pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_
             }
             _ => fall_back(socket),
         }
+    }
+    if fork::state(fd) == Some(State::New) {
+        fork::note(fd, State::Active);
     }
     // SAFETY: as above.
     unsafe { next::connect(fd, addr, len) }

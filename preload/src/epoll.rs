@@ -11,7 +11,7 @@ use libc::{epoll_event, sigset_t};
 
 use crate::connect::{Outcome, settle};
 use crate::poll::{Deadline, with_mask};
-use crate::{inside, next, rdmacm, table};
+use crate::{fork, inside, next, rdmacm, table};
 
 /// What librdmacm's set says of the kernel's; others are descriptors.
 const KERNEL: u64 = u64::MAX;
@@ -99,7 +99,10 @@ impl Mixed {
 
 /// Forgets a set that is closed.
 pub fn close(set: c_int) {
-    let removed = sets().and_then(|mut sets| sets.remove(&set));
+    let removed = sets().and_then(|mut sets| {
+        let ours = sets.contains_key(&set) && table::is_ours();
+        ours.then(|| sets.remove(&set)).flatten()
+    });
     if let Some(mixed) = removed {
         COUNT.fetch_sub(1, Ordering::AcqRel);
         // SAFETY: no pointers.
@@ -142,7 +145,7 @@ pub unsafe extern "C" fn epoll_ctl(
     fd: c_int,
     event: *mut epoll_event,
 ) -> c_int {
-    let Some(socket) = table::find(fd) else {
+    let Some(socket) = fork::find_to_wait(fd) else {
         // SAFETY: the caller's event.
         return unsafe { next::epoll_ctl(set, operation, fd, event) };
     };

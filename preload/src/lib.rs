@@ -17,6 +17,7 @@
 //! | [`config`] | which sockets are to have one |
 //! | [`sockets`] | `socket`, `accept`, `close`, `dup` and what is like them |
 //! | [`connect`] | `bind`, `listen`, `connect`; falling back to the kernel |
+//! | [`fork`] | connections that go over to RDMA at their first use |
 //! | [`transfer`] | sending and receiving |
 //! | [`option`] | options, flags and names |
 //! | [`poll`], [`epoll`] | waiting |
@@ -27,6 +28,7 @@
 pub mod config;
 pub mod connect;
 pub mod epoll;
+pub mod fork;
 pub mod inside;
 pub mod next;
 pub mod option;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use libc::{fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
 
 use crate::connect::{Outcome, settle};
-use crate::{next, rdmacm, table, transfer};
+use crate::{fork, next, rdmacm, table, transfer};
 
 /// When a wait ends; `None` for never.
 pub struct Deadline(Option<Instant>);
@@ -94,8 +94,11 @@ unsafe fn slice<'a>(entries: *mut pollfd, count: nfds_t) -> Option<&'a mut [poll
     let count = usize::try_from(count).ok()?;
     // SAFETY: not null; the caller vouches for the rest.
     let entries = unsafe { std::slice::from_raw_parts_mut(entries, count) };
-    let over_rdma = entries.iter().any(|entry| table::find(entry.fd).is_some());
-    over_rdma.then_some(entries)
+    // All are looked at: a connection that is to go over to RDMA does so.
+    let over_rdma = entries
+        .iter()
+        .filter(|entry| fork::find_to_wait(entry.fd).is_some());
+    (over_rdma.count() > 0).then_some(entries)
 }
 
 /// `poll(2)`.
@@ -224,8 +227,9 @@ impl Sets<'_> {
             // SAFETY: not null; the caller vouches for the rest.
             unsafe { std::slice::from_raw_parts_mut(set.cast(), words) }
         }));
-        let found = (0..count).any(|fd| table::find(fd).is_some() && sets.asked(fd) != 0);
-        found.then_some(sets)
+        let found =
+            (0..count).filter(|fd| sets.asked(*fd) != 0 && fork::find_to_wait(*fd).is_some());
+        (found.count() > 0).then_some(sets)
     }
 
     fn has(set: &[c_ulong], fd: usize) -> bool {

@@ -6,6 +6,7 @@ use std::ffi::{c_int, c_void};
 use libc::{FILE, sockaddr, socklen_t};
 
 use crate::config::{AF_IB, Config};
+use crate::fork::{self, State};
 use crate::{connect, epoll, inside, next, rdmacm, table};
 
 /// Level of the options of sockets over RDMA, and their names.
@@ -24,6 +25,11 @@ pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> 
     if inside::is_inside() || !Config::get().wants(domain, kind, protocol) {
         // SAFETY: no pointers.
         return unsafe { next::socket(domain, kind, protocol) };
+    }
+    if fork::is_wanted() && domain != AF_IB && kind == libc::SOCK_STREAM {
+        // SAFETY: no pointers.
+        let fd = unsafe { next::socket(domain, kind, protocol) };
+        return fork::note(fd, State::New);
     }
     let family = if domain == AF_IB {
         libc::AF_INET6
@@ -75,7 +81,7 @@ fn configure(socket: c_int) {
 }
 
 /// Puts a socket behind a descriptor that was just made, which is returned.
-fn attach(fd: c_int, socket: c_int) -> c_int {
+pub fn attach(fd: c_int, socket: c_int) -> c_int {
     release(fd);
     if table::insert(fd, socket) {
         return fd;
@@ -88,10 +94,9 @@ fn attach(fd: c_int, socket: c_int) -> c_int {
 
 /// Takes away the socket behind a descriptor that the program closes.
 fn release(fd: c_int) {
-    if !table::is_ours() {
-        return;
-    }
-    if let Some(removed) = table::remove(fd)
+    if table::find(fd).is_some()
+        && table::is_ours()
+        && let Some(removed) = table::remove(fd)
         && removed.last
     {
         connect::forget(removed.socket);
@@ -107,20 +112,24 @@ fn leave(fd: c_int) {
         return;
     }
     release(fd);
-    if table::is_ours() {
-        epoll::close(fd);
-    }
+    fork::forget(fd);
+    epoll::close(fd);
 }
 
 /// Puts the socket behind `fd`, if there is one, behind its duplicate as well;
 /// returns the duplicate.
 pub fn share(fd: c_int, duplicate: c_int) -> c_int {
-    if duplicate < 0 || !table::is_ours() {
-        return duplicate;
-    }
     match table::find(fd) {
-        Some(socket) => attach(duplicate, socket),
-        None => duplicate,
+        Some(socket) if duplicate >= 0 && table::is_ours() => attach(duplicate, socket),
+        _ => duplicate,
+    }
+}
+
+/// Notes of what the kernel accepted whether it is to go over to RDMA.
+fn noted(listener: c_int, accepted: c_int) -> c_int {
+    match fork::state(listener) {
+        Some(State::Listening) => fork::note(accepted, State::Passive),
+        _ => accepted,
     }
 }
 
@@ -134,7 +143,7 @@ pub unsafe extern "C" fn accept(fd: c_int, addr: *mut sockaddr, len: *mut sockle
         // SAFETY: the caller's pointers.
         Some(listener) => unsafe { accept_behind(fd, listener, addr, len, 0) },
         // SAFETY: as above.
-        None => unsafe { next::accept(fd, addr, len) },
+        None => noted(fd, unsafe { next::accept(fd, addr, len) }),
     }
 }
 
@@ -153,7 +162,7 @@ pub unsafe extern "C" fn accept4(
         // SAFETY: the caller's pointers.
         Some(listener) => unsafe { accept_behind(fd, listener, addr, len, flags) },
         // SAFETY: as above.
-        None => unsafe { next::accept4(fd, addr, len, flags) },
+        None => noted(fd, unsafe { next::accept4(fd, addr, len, flags) }),
     }
 }
 
@@ -278,6 +287,8 @@ pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
 }
 
 fn duplicate_to(fd: c_int, to: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    // A connection that is to go over to RDMA does so now.
+    fork::find(fd);
     let duplicate = call();
     if duplicate < 0 || fd == to {
         return duplicate;

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 
-use crate::{connect, next, rdmacm, table};
+use crate::{connect, fork, next, rdmacm};
 
 /// Bytes of a file that are sent at once.
 const FILE_PIECE: usize = 1 << 16;
@@ -19,7 +19,7 @@ macro_rules! transfer {
             /// As the original.
             #[cfg_attr(not(test), unsafe(no_mangle))]
             pub unsafe extern "C" fn $name(fd: c_int, $($argument: $type),*) -> $result {
-                match table::find(fd) {
+                match fork::find(fd) {
                     // SAFETY: the caller's arguments.
                     Some(socket) => unsafe { rdmacm::$over_rdma(socket, $($argument),*) },
                     // SAFETY: as above.
@@ -47,7 +47,7 @@ transfer! {
 /// As the original.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
-    let Some(socket) = table::find(fd) else {
+    let Some(socket) = fork::find(fd) else {
         // SAFETY: the caller's message.
         return unsafe { next::recvmsg(fd, message, flags) };
     };
@@ -66,7 +66,7 @@ fn or_fall_back(
     over_rdma: impl FnOnce(c_int) -> ssize_t,
     by_kernel: impl FnOnce() -> ssize_t,
 ) -> ssize_t {
-    if let Some(socket) = table::find(fd) {
+    if let Some(socket) = fork::find(fd) {
         let sent = over_rdma(socket);
         if sent >= 0 || next::errno() != libc::ENODEV {
             return sent;
@@ -124,7 +124,7 @@ pub unsafe extern "C" fn sendmmsg(
     count: u32,
     flags: c_int,
 ) -> c_int {
-    if table::find(fd).is_none() {
+    if fork::find(fd).is_none() {
         // SAFETY: the caller's arguments.
         return unsafe { next::sendmmsg(fd, messages, count, flags) };
     }
@@ -144,7 +144,7 @@ pub unsafe extern "C" fn recvmmsg(
     flags: c_int,
     timeout: *mut timespec,
 ) -> c_int {
-    if table::find(fd).is_none() {
+    if fork::find(fd).is_none() {
         // SAFETY: the caller's arguments.
         return unsafe { next::recvmmsg(fd, messages, count, flags, timeout) };
     }
@@ -193,7 +193,7 @@ pub unsafe extern "C" fn sendfile(
     offset: *mut off_t,
     count: size_t,
 ) -> ssize_t {
-    let Some(socket) = table::find(out) else {
+    let Some(socket) = fork::find(out) else {
         // SAFETY: the caller's arguments.
         return unsafe { next::sendfile(out, source, offset, count) };
     };

@@ -417,6 +417,37 @@ static void datagrams(void)
 	need(from.sin_port == at[0].sin_port && memcmp(got, "hello", 5) == 0);
 }
 
+/* With RDMAV_FORK_SAFE: each side's connection is used by a child. */
+static void served_by_children(void)
+{
+	struct sockaddr_in at;
+	int listener = bound(&at), fd, status;
+	char got[8] = "";
+
+	if (fork() == 0) {
+		fd = socket(AF_INET, SOCK_STREAM, 0);
+		need(connect(fd, (struct sockaddr *)&at, sizeof(at)) == 0);
+		if (fork() == 0) {
+			need(write(fd, "ping", 4) == 4 && is_over_rdma(fd));
+			need(recv(fd, got, 4, MSG_WAITALL) == 4 && memcmp(got, "pong", 4) == 0);
+			exit(0);
+		}
+		need(close(fd) == 0 && wait(&status) > 0 && status == 0);
+		exit(0);
+	}
+	fd = accept(listener, NULL, NULL);
+	need(fd >= 0);
+	if (fork() == 0) {
+		need(recv(fd, got, 4, MSG_WAITALL) == 4 && memcmp(got, "ping", 4) == 0);
+		need(is_over_rdma(fd) && write(fd, "pong", 4) == 4);
+		need(read(fd, got, 1) == 0);
+		exit(0);
+	}
+	need(close(fd) == 0);
+	for (int i = 0; i < 2; i++)
+		need(wait(&status) > 0 && status == 0);
+}
+
 /* --- where RDMA cannot serve ------------------------------------------- */
 
 /* A listener that only the kernel knows. */
@@ -602,6 +633,12 @@ static void sizes(void)
 	run_case("sizes-set");
 }
 
+static void forks(void)
+{
+	setenv("RDMAV_FORK_SAFE", "1", 1);
+	run_case("served-by-children");
+}
+
 /* Cases with a text are run; others belong to one of them. */
 static const struct {
 	const char *name;
@@ -626,6 +663,8 @@ static const struct {
 	{ "other-program", other_program, "sockets of other programs are the kernel's" },
 	{ "one-kind", one_kind, "the configuration tells kinds of sockets apart" },
 	{ "sizes", sizes, "the environment sets sizes" },
+	{ "forks", forks, "children serve connections of their parents" },
+	{ "served-by-children", served_by_children, NULL },
 	{ "kernels-only", kernels_only, NULL },
 	{ "streams-only", streams_only, NULL },
 	{ "sizes-set", sizes_set, NULL },
