@@ -2,6 +2,7 @@
 //! variants.
 
 use std::ffi::{c_int, c_void};
+use std::sync::Once;
 
 use libc::{FILE, sockaddr, socklen_t};
 
@@ -84,12 +85,32 @@ fn configure(socket: c_int) {
 pub fn attach(fd: c_int, socket: c_int) -> c_int {
     release(fd);
     if table::insert(fd, socket) {
+        end_in_order();
         return fd;
     }
     // SAFETY: no pointers.
     unsafe { rdmacm::rclose(socket) };
     next::set_errno(libc::EMFILE);
     give_up(fd)
+}
+
+/// Sees to it that connections which are open when the program exits end like
+/// those of the kernel: the peer gets all that was sent, and its end.
+fn end_in_order() {
+    extern "C" fn at_exit() {
+        if table::is_ours() {
+            for socket in table::range(0, u32::MAX).filter_map(table::find) {
+                // SAFETY: no pointers. Those of a parent are refused.
+                unsafe { rdmacm::rshutdown(socket, libc::SHUT_RDWR) };
+            }
+        }
+    }
+    static ASKED: Once = Once::new();
+    ASKED.call_once(|| {
+        // If it cannot be asked for, peers see a reset.
+        // SAFETY: this library is not unloaded.
+        unsafe { libc::atexit(at_exit) };
+    });
 }
 
 /// Takes away the socket behind a descriptor that the program closes.

@@ -358,6 +358,28 @@ static void children(void)
 	say(ends[1], ends[0], "after fork");
 }
 
+static void exits(void)
+{
+	char *data = calloc(1, 300000), *got = malloc(300000);
+	int ends[2], status, listener;
+	struct sockaddr_in at;
+	pid_t child;
+
+	need(data && got);
+	listener = bound(&at);
+	child = fork();
+	if (child == 0) {
+		ends[0] = socket(AF_INET, SOCK_STREAM, 0);
+		need(connect(ends[0], (struct sockaddr *)&at, sizeof(at)) == 0);
+		need(send(ends[0], data, 300000, 0) == 300000);
+		exit(0);
+	}
+	ends[1] = accept(listener, NULL, NULL);
+	need(recv(ends[1], got, 300000, MSG_WAITALL) == 300000);
+	need(read(ends[1], got, 1) == 0);
+	need(waitpid(child, &status, 0) == child && status == 0);
+}
+
 static void mixed_waits(void)
 {
 	struct epoll_event event = { .events = EPOLLIN }, got[4];
@@ -654,6 +676,7 @@ static const struct {
 	{ "duplicates", duplicates, "duplicates live as long as one of them" },
 	{ "files", files, "sendfile with and without an offset" },
 	{ "children", children, "what children close stays open" },
+	{ "exits", exits, "what was sent before exit arrives, with an end" },
 	{ "mixed-waits", mixed_waits, "poll, select and epoll of a pipe and a connection" },
 	{ "datagrams", datagrams, "datagrams" },
 	{ "falls-back", falls_back, "a blocking connect goes over to TCP" },
