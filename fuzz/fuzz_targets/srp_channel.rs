@@ -95,6 +95,12 @@ impl Peers for Alone {
     fn resetting(&self) -> bool {
         false
     }
+
+    fn may_begin(&self) -> bool {
+        true
+    }
+
+    fn ended(&mut self) {}
 }
 
 fuzz_target!(|units: Vec<&[u8]>| {

@@ -28,9 +28,15 @@ use crate::wire::login::{LoginRequest, LoginResponse, OtherChannels, login_rejec
 /// error. After that it is destroyed, which has the same effect.
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 
-/// How long to wait, in milliseconds, before an executor with a backlog is
-/// polled again.
-const BACKLOG_PAUSE: libc::c_int = 10;
+/// How long to wait before an executor with a backlog is polled again.
+const BACKLOG_PAUSE: Duration = Duration::from_millis(10);
+
+/// How often to look whether a limit is over.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// How long a login may wait for the end of the channels that it replaces: about
+/// as long as initiators wait for an answer.
+const TURN_LIMIT: Duration = Duration::from_secs(60);
 
 /// A login that may go on.
 pub struct Admitted {
@@ -90,6 +96,11 @@ pub fn serve(admitted: Admitted, settings: &Settings, target: &dyn Target) {
         pump: Pump::default(),
         established: false,
     };
+    if !driver.await_turn(&info, target) {
+        log::warn!("login of {}: its turn did not come", info.initiator);
+        reject(connection.id(), &login, RejectReason::InsufficientResources);
+        return;
+    }
     let response = LoginResponse {
         credits: settings.credits.into(),
         tag: login.tag,
@@ -172,6 +183,22 @@ struct Driver {
 }
 
 impl Driver {
+    /// Waits until the channels that this one replaces have ended, so that the
+    /// initiator does not wait for the answers to commands instead. False if
+    /// that takes too long or the channel is closed meanwhile.
+    fn await_turn(&mut self, info: &LoginInfo, target: &dyn Target) -> bool {
+        let deadline = Instant::now() + TURN_LIMIT;
+        while !self.membership.member().may_begin() {
+            let closed = self.channel.state() >= ChannelState::Draining;
+            if closed || Instant::now() > deadline {
+                return false;
+            }
+            log::info!("channel {} waits for those that it replaces", info.channel);
+            self.serve_others(Some(LOOK_AGAIN), info, target);
+        }
+        true
+    }
+
     fn run(&mut self, info: &LoginInfo, target: &dyn Target) {
         let mut draining: Option<Instant> = None;
         while self.channel.state() < ChannelState::Disconnected {
@@ -191,25 +218,37 @@ impl Driver {
             if self.channel.state() == ChannelState::Disconnected {
                 break;
             }
-            let ready = self.wait(draining.is_some()).unwrap_or_else(|error| {
-                log::error!("channel {}: {error}", info.channel);
-                self.channel.close();
-                Ready::default()
-            });
-            if ready.events {
-                self.serve_events(info, target);
-            }
-            if ready.messages {
-                self.pump
-                    .serve_messages(&mut self.channel, self.membership.member());
-            }
+            // Without notification to come there may be completions right now.
+            let limit = match (self.pump.is_armed(), draining) {
+                (false, _) => Some(Duration::ZERO),
+                (true, _) if self.channel.executor().has_backlog() => Some(BACKLOG_PAUSE),
+                (true, since) => since.map(|_| LOOK_AGAIN),
+            };
+            self.serve_others(limit, info, target);
         }
         log::info!("channel {}: {:?}", info.channel, self.channel.counters());
     }
 
-    /// Waits until there is something to do. Takes notifications of
-    /// completions; what else there is comes back.
-    fn wait(&mut self, draining: bool) -> io::Result<Ready> {
+    /// Waits until there is something to do, up to `limit`, and does what
+    /// concerns others than the queue pair and the executor.
+    fn serve_others(&mut self, limit: Option<Duration>, info: &LoginInfo, target: &dyn Target) {
+        let ready = self.wait(limit).unwrap_or_else(|error| {
+            log::error!("channel {}: {error}", info.channel);
+            self.channel.close();
+            Ready::default()
+        });
+        if ready.events {
+            self.serve_events(info, target);
+        }
+        if ready.messages {
+            self.pump
+                .serve_messages(&mut self.channel, self.membership.member());
+        }
+    }
+
+    /// Waits until there is something to do, up to `limit`. Takes notifications
+    /// of completions; what else there is comes back.
+    fn wait(&mut self, limit: Option<Duration>) -> io::Result<Ready> {
         let entry = |fd: Option<BorrowedFd<'_>>| libc::pollfd {
             fd: fd.map_or(-1, |fd| fd.as_raw_fd()),
             events: libc::POLLIN,
@@ -221,14 +260,7 @@ impl Driver {
             entry(Some(self.events.as_fd())),
             entry(Some(self.membership.member().wake().as_fd())),
         ];
-        // Without notification to come there may be completions right now.
-        let backlog = self.channel.executor().has_backlog();
-        let timeout = match (self.pump.is_armed(), draining) {
-            (false, _) => 0,
-            (true, _) if backlog => BACKLOG_PAUSE,
-            (true, true) => 1000,
-            (true, false) => -1,
-        };
+        let timeout = limit.map_or(-1, |limit| limit.as_millis() as libc::c_int);
         // SAFETY: the array is ours and has so many entries.
         let status = unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout) };
         if status < 0 {

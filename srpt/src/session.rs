@@ -9,8 +9,8 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::mem;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::wire::login::OtherChannels;
 use crate::wire::{Lun, PortId};
@@ -25,6 +25,13 @@ pub trait Peers {
 
     /// Whether they are still busy with that.
     fn resetting(&self) -> bool;
+
+    /// Whether this channel's commands may be executed: none of the channels
+    /// that the session's first one replaced has any left. Stays true.
+    fn may_begin(&self) -> bool;
+
+    /// This channel executes nothing any more.
+    fn ended(&mut self);
 }
 
 /// A descriptor that is readable after [`Wake::wake`].
@@ -107,6 +114,11 @@ pub struct Member {
     mailbox: Mutex<Vec<Message>>,
     /// Tickets that other channels hold for this one.
     tickets: AtomicU64,
+    /// Replaced channels that might still have executed something when this one
+    /// came.
+    replaced: Vec<Weak<Member>>,
+    /// Nothing is executed any more.
+    ended: AtomicBool,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -125,6 +137,20 @@ impl Member {
         self.wake.wake();
     }
 
+    /// As [`Peers::may_begin`].
+    pub fn may_begin(&self) -> bool {
+        self.waiting_for().next().is_none()
+    }
+
+    /// The replaced channels that may still execute something.
+    fn waiting_for(&self) -> impl Iterator<Item = &Weak<Self>> {
+        self.replaced.iter().filter(|other| {
+            other
+                .upgrade()
+                .is_some_and(|other| !other.ended.load(Ordering::Acquire))
+        })
+    }
+
     /// Takes all messages.
     pub fn messages(&self) -> Vec<Message> {
         self.wake.clear();
@@ -141,7 +167,8 @@ pub struct Sessions {
 
 impl Sessions {
     /// Enters a channel. With `multi_channel` the session's other channels
-    /// stay, else they are told to close.
+    /// stay, else they are told to close, and the new one may begin when they
+    /// have ended: a write of theirs must not come after one of its own.
     ///
     /// # Errors
     /// What the system says of a new descriptor.
@@ -163,9 +190,16 @@ impl Sessions {
             Some(other) if multi_channel => other.session,
             _ => channel,
         };
+        // The second channel of a session waits as the first does, and so does
+        // who replaces one that still waits.
+        let mut replaced: Vec<_> = channels
+            .iter()
+            .flat_map(|other| other.waiting_for().cloned())
+            .collect();
         if !multi_channel {
             for other in channels.drain(..) {
                 other.tell(Message::Close);
+                replaced.push(Arc::downgrade(&other));
             }
         }
         let member = Arc::new(Member {
@@ -175,6 +209,8 @@ impl Sessions {
             wake,
             mailbox: Mutex::default(),
             tickets: AtomicU64::new(0),
+            replaced,
+            ended: AtomicBool::new(false),
         });
         channels.push(Arc::clone(&member));
         let sessions = Arc::clone(self);
@@ -219,6 +255,15 @@ impl Membership {
     pub fn member(&self) -> &Arc<Member> {
         &self.member
     }
+
+    /// Lets those begin that wait for the end of this channel.
+    fn end(&self) {
+        self.member.ended.store(true, Ordering::Release);
+        let members = locked(&self.sessions.members);
+        for other in members.get(&self.member.nexus).into_iter().flatten() {
+            other.wake.wake();
+        }
+    }
 }
 
 impl Drop for Membership {
@@ -231,6 +276,7 @@ impl Drop for Membership {
             }
         }
         drop(members);
+        self.end();
         // Tickets in there are given back.
         drop(self.member.messages());
     }
@@ -251,6 +297,14 @@ impl Peers for Arc<Membership> {
 
     fn resetting(&self) -> bool {
         self.member.tickets.load(Ordering::Acquire) > 0
+    }
+
+    fn may_begin(&self) -> bool {
+        self.member.may_begin()
+    }
+
+    fn ended(&mut self) {
+        self.end();
     }
 }
 
@@ -285,6 +339,35 @@ mod tests {
         assert!(is_told_to_close(&first) && is_told_to_close(&second));
         assert!(!is_told_to_close(&stranger) && !is_told_to_close(&third));
         assert_eq!(sessions.channels(), 2);
+    }
+
+    #[test]
+    fn a_channel_begins_when_those_that_it_replaces_have_ended() {
+        let sessions = Arc::new(Sessions::default());
+        let enter = |multi| Arc::new(sessions.enter(NEXUS, multi).unwrap().0);
+        let (mut first, second) = (enter(false), enter(true));
+        assert!(first.may_begin() && second.may_begin());
+        let third = enter(false);
+        let fourth = enter(true);
+        assert!(!third.may_begin() && !fourth.may_begin());
+        first.ended();
+        assert!(!third.may_begin());
+        // Replaced before it could begin.
+        let fifth = enter(false);
+        drop(third);
+        drop(fourth);
+        assert!(!fifth.may_begin(), "the second may still execute something");
+        fifth.member().wake().clear();
+        drop(second);
+        assert!(is_readable(fifth.member().wake()));
+        assert!(fifth.may_begin());
+        let sixth = enter(true);
+        assert!(sixth.may_begin());
+        assert!(!sessions.enter(NEXUS, false).unwrap().0.member().may_begin());
+    }
+
+    fn is_readable(wake: &Wake) -> bool {
+        (&wake.0).read(&mut [0; 8]).is_ok()
     }
 
     #[test]

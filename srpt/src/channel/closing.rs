@@ -70,6 +70,7 @@ impl<L: Link> Channel<L> {
     pub(super) fn finish_closing(&mut self) {
         if self.state == ChannelState::Draining && self.drained && self.executing == 0 {
             self.state.advance(ChannelState::Disconnected);
+            self.peers.ended();
         }
     }
 }

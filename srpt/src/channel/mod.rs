@@ -115,6 +115,8 @@ pub struct Channel<L: Link> {
     deferred: u16,
     /// Resets that another channel of the session waits for.
     tickets: Vec<(Lun, Ticket)>,
+    /// No replaced channel has commands left.
+    may_begin: bool,
     /// The last write came back.
     drained: bool,
     counters: Counters,
@@ -157,6 +159,7 @@ impl<L: Link> Channel<L> {
             own_requests: 0,
             deferred: 0,
             tickets: Vec::new(),
+            may_begin: false,
             drained: false,
             counters: Counters::default(),
         }
@@ -248,9 +251,19 @@ impl<L: Link> Channel<L> {
         }
     }
 
+    /// Whether commands may be executed: see [`Peers::may_begin`].
+    fn may_begin(&mut self) -> bool {
+        if !self.may_begin {
+            self.may_begin = self.peers.may_begin();
+        }
+        self.may_begin
+    }
+
     /// Handles received information units as far as possible.
     fn handle_received(&mut self) {
         while self.is_live()
+            && !self.early.is_empty()
+            && self.may_begin()
             && let Some(number) = self.early.front().copied()
             && self.handle_unit(number)
         {

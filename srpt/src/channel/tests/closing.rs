@@ -103,6 +103,33 @@ fn a_reset_of_another_channel_outlasts_the_closing_of_this_one() {
 }
 
 #[test]
+fn commands_wait_for_the_end_of_replaced_channels() {
+    let mut world = World::new();
+    world.shared.borrow_mut().replacing = true;
+    world.send(&write(1, 512, 0, 512));
+    world.send(&read(2, 512, 0, 512));
+    world.run();
+    assert_eq!(world.channel.in_use(), 0);
+    assert!(world.shared.borrow().sends.is_empty());
+    world.shared.borrow_mut().replacing = false;
+    world.channel.settle();
+    world.run();
+    assert_eq!(world.responses.len(), 2);
+}
+
+#[test]
+fn others_hear_of_the_end_when_nothing_is_executed_any_more() {
+    let mut world = World::new();
+    world.shared.borrow_mut().slow = true;
+    world.send(&read(1, 512, 0, 512));
+    world.channel.close();
+    world.run();
+    assert!(!world.shared.borrow().ended);
+    world.finish_commands();
+    assert!(world.shared.borrow().ended);
+}
+
+#[test]
 fn flushed_pieces_end_no_other_command() {
     // The executor has the command in slot 0 while the pieces of slot 1 fail.
     for (opcode, formats, count) in [(0x28, 0x02, 7), (0x2A, 0x20, 6)] {

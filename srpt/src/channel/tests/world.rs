@@ -36,6 +36,10 @@ pub struct Shared {
     /// Lets commands wait.
     pub slow: bool,
     pub started: u32,
+    /// Channels that this one replaces still execute commands.
+    pub replacing: bool,
+    /// The others were told that this one has ended.
+    pub ended: bool,
     /// Bytes that commands claim beyond those that they had.
     pub boast: u32,
 }
@@ -126,13 +130,22 @@ impl Executor for FakeExecutor {
     }
 }
 
-struct Alone;
+/// No other channels, unless the test says that there were some.
+struct Alone(Handle);
 
 impl Peers for Alone {
     fn reset(&mut self, _lun: Lun) {}
 
     fn resetting(&self) -> bool {
         false
+    }
+
+    fn may_begin(&self) -> bool {
+        !self.0.borrow().replacing
+    }
+
+    fn ended(&mut self) {
+        self.0.borrow_mut().ended = true;
     }
 }
 
@@ -203,7 +216,7 @@ impl World {
                 },
                 send_queue,
             },
-            Box::new(Alone),
+            Box::new(Alone(Rc::clone(&shared))),
         );
         channel.post_receives().unwrap();
         Self {

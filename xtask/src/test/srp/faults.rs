@@ -1,6 +1,7 @@
 //! What goes wrong: the target dies, the link or the device goes away, commands
 //! are aborted. Data that was acknowledged must be there afterwards.
 
+use std::path::Path;
 use std::thread;
 
 use anyhow::{Context, Result, ensure};
@@ -24,6 +25,10 @@ pub const CASES: &[Case] = &[
     case("RDMA device removed and added again", device),
     case("sg_reset under load", reset),
     thorough("disk stalled until the initiator aborts", stalled),
+    thorough(
+        "disk stalled until the initiator logs in again",
+        stalled_for_long,
+    ),
 ];
 
 /// Short delays, and no failure of I/O while the target is away.
@@ -171,7 +176,16 @@ fn reset(lab: &Lab) -> Result<()> {
 }
 
 fn stalled(lab: &Lab) -> Result<()> {
-    // A file system that is frozen keeps writes waiting.
+    with_freezer(lab, aborted)
+}
+
+fn stalled_for_long(lab: &Lab) -> Result<()> {
+    with_freezer(lab, replaced)
+}
+
+/// Runs a case with an image on a file system that it can freeze: that keeps
+/// writes waiting.
+fn with_freezer(lab: &Lab, case: fn(&Lab, &Path, &Path) -> Result<()>) -> Result<()> {
     let store = lab.image("store", 128)?;
     let mount = lab.dir.join("frozen");
     sh(&format!(
@@ -179,31 +193,62 @@ fn stalled(lab: &Lab) -> Result<()> {
         store.display(),
         mount.display()
     ))?;
-    let result = aborted(lab, &mount.join("disk"), &mount);
+    let result = case(lab, &mount.join("disk"), &mount);
     sh(&format!("umount {}", mount.display()))?;
     result
 }
 
-fn aborted(lab: &Lab, image: &std::path::Path, mount: &std::path::Path) -> Result<()> {
+fn aborted(lab: &Lab, image: &Path, mount: &Path) -> Result<()> {
     let target = lab.program.start(&format!("--lun {}", image.display()))?;
     initiator::load("ch_count=1")?;
     let session = initiator::login(target.address(), "")?;
     let disk = session.disk()?;
     let idle = session.host_value("req_lim")?;
-    write(format!("/sys/block/{}/device/timeout", disk.name), "5")?;
     let mark = Mark::now()?;
-    sh(&format!("fsfreeze --freeze {}", mount.display()))?;
-    let result = thread::scope(|scope| {
-        let writer = scope.spawn(|| disk.fio("--rw=write --bs=4k --size=64k --iodepth=4"));
-        let seen = mark.wait("SRP abort called").map(drop);
-        let thawed = sh(&format!("fsfreeze --unfreeze {}", mount.display()));
-        let writer = writer.join().map_err(|_| anyhow::anyhow!("panic"))?;
-        seen.and(thawed).and(writer.map(drop))
-    });
-    result?;
+    while_frozen(&disk, mount, || {
+        mark.wait("SRP abort called")?;
+        Ok(())
+    })?;
     session_is_whole(&session, &disk, &idle)?;
     close(target, session)?;
     Ok(())
+}
+
+/// The initiator gives the connection up and logs in again while its write is
+/// still under way: until that has ended, nothing else may be written.
+fn replaced(lab: &Lab, image: &Path, mount: &Path) -> Result<()> {
+    let mut program = lab.program.clone();
+    program.under = ["env", "RDMACM_LOG=info"].map(str::to_owned).to_vec();
+    let mut target = program.start(&format!("--lun {}", image.display()))?;
+    initiator::load("ch_count=1")?;
+    let session = initiator::login(target.address(), "")?;
+    let disk = session.disk()?;
+    let idle = session.host_value("req_lim")?;
+    let login = format!("login {} ", lab.program.ip);
+    while_frozen(&disk, mount, || {
+        target.wait_output("waits for those that it replaces", 1)?;
+        let said = target.output();
+        ensure!(said.matches(&login).count() == 1, "{said}");
+        Ok(())
+    })?;
+    target.wait_output(&login, 2)?;
+    session_is_whole(&session, &disk, &idle)?;
+    close(target, session)?;
+    Ok(())
+}
+
+/// Has writes under way on a disk whose file system is frozen until `seen` is
+/// through; they must succeed in the end.
+fn while_frozen(disk: &Disk, mount: &Path, seen: impl FnOnce() -> Result<()>) -> Result<()> {
+    write(format!("/sys/block/{}/device/timeout", disk.name), "5")?;
+    sh(&format!("fsfreeze --freeze {}", mount.display()))?;
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| disk.fio("--rw=write --bs=4k --size=64k --iodepth=4"));
+        let seen = seen();
+        let thawed = sh(&format!("fsfreeze --unfreeze {}", mount.display()));
+        let writer = writer.join().map_err(|_| anyhow::anyhow!("panic"))?;
+        seen.and(thawed.map(drop)).and(writer.map(drop))
+    })
 }
 
 /// The session works, and no credit is lost.
