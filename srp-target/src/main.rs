@@ -27,6 +27,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
+use srpt::processors::Processors;
 use srpt::scsi::attention::News;
 use srpt::scsi::inquiry::MAX_TRANSFER;
 use srpt::scsi::unit::Identity;
@@ -86,6 +87,11 @@ fn settings(options: &Options) -> Settings {
         policy: match options.qp_policy {
             Policy::Current => QpPolicy::Current,
             Policy::Manual => QpPolicy::Manual,
+        },
+        processors: if options.any_processor {
+            Processors::any()
+        } else {
+            Processors::allowed()
         },
         ..Settings::new(options.portal, port_id(options))
     }

@@ -47,6 +47,10 @@ pub struct Options {
     /// kernel gives, `manual` what srpt_init_ch_qp(9) says
     #[arg(long, value_enum, default_value_t = Policy::Current)]
     pub qp_policy: Policy,
+    /// Let the scheduler choose the processors of the channels' threads. Without
+    /// this option each keeps to one of those that the program may use (taskset(1))
+    #[arg(long)]
+    pub any_processor: bool,
     /// Print a line with rates and times every second
     #[arg(long)]
     pub stats: bool,

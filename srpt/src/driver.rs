@@ -72,6 +72,9 @@ pub fn serve(admitted: Admitted, settings: &Settings, target: &dyn Target) {
         others,
         initiator_depth,
     } = admitted;
+    if let Err(error) = settings.processors.bind(info.channel) {
+        log::info!("channel {}: {error}", info.channel);
+    }
     let membership = Arc::new(membership);
     let result = make_channel(
         &mut connection,

@@ -11,6 +11,7 @@
 //! | [`session`] | which channels belong together |
 //! | [`driver`] | a channel's thread, and what it waits for |
 //! | [`pump`] | keeping a channel going |
+//! | [`processors`] | where a channel's thread runs |
 //! | [`channel`] | commands, data and responses of a channel |
 //! | [`endpoint`] | a channel's queue pair |
 //! | [`queue_pair`] | the states of queue pairs |
@@ -33,6 +34,7 @@ pub mod endpoint;
 pub mod executor;
 pub mod login;
 pub mod memory;
+pub mod processors;
 pub mod pump;
 pub mod queue_pair;
 pub mod scsi;

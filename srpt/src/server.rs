@@ -18,6 +18,7 @@ use rdmacm::cm::owned::{Connection, Event, EventChannel};
 use crate::driver::{self, Admitted};
 use crate::executor::{LoginInfo, Target};
 use crate::login;
+use crate::processors::Processors;
 pub use crate::queue_pair::QpPolicy;
 use crate::session::{Sessions, Wake};
 use crate::wire::login::LoginRequest;
@@ -46,6 +47,8 @@ pub struct Settings {
     pub channels: usize,
     /// Rights of peers.
     pub policy: QpPolicy,
+    /// What the threads of channels take turns on.
+    pub processors: Processors,
 }
 
 impl Settings {
@@ -60,6 +63,7 @@ impl Settings {
             immediate: 8192,
             channels: 256,
             policy: QpPolicy::Current,
+            processors: Processors::allowed(),
         }
     }
 }
