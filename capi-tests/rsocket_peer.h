@@ -71,8 +71,8 @@ static inline void wire_post_receive(struct wire_peer *peer)
 	CHECK_OK(rdma_post_recv(peer->id, NULL, peer->memory, 0, peer->mr));
 }
 
-/* Gives the id of the peer what it needs before connecting. */
-static inline void wire_prepare(struct wire_peer *peer)
+/* Gives the id of the peer what it needs before connecting, but no receives. */
+static inline void wire_prepare_deaf(struct wire_peer *peer)
 {
 	struct ibv_qp_init_attr attr = {
 		.cap = { .max_send_wr = WIRE_QUEUE, .max_recv_wr = WIRE_QUEUE,
@@ -86,8 +86,20 @@ static inline void wire_prepare(struct wire_peer *peer)
 	peer->mr = ibv_reg_mr(peer->id->pd, peer->memory, WIRE_MEMORY,
 			      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	CHECK(peer->mr);
+}
+
+/* Lets the peer hear what is sent to it. */
+static inline void wire_listen(struct wire_peer *peer)
+{
 	for (int index = 0; index < WIRE_QUEUE; index++)
 		wire_post_receive(peer);
+}
+
+/* Gives the id of the peer what it needs before connecting. */
+static inline void wire_prepare(struct wire_peer *peer)
+{
+	wire_prepare_deaf(peer);
+	wire_listen(peer);
 }
 
 /* A peer with a route to a listening socket. */
@@ -144,6 +156,36 @@ static inline void wire_connect(struct wire_peer *peer, const struct hello *hell
 	CHECK(event->param.conn.private_data_len >= sizeof(peer->other));
 	memcpy(&peer->other, event->param.conn.private_data, sizeof(peer->other));
 	CHECK_OK(rdma_ack_cm_event(event));
+}
+
+/*
+ * Takes a request, which stays to be acknowledged no longer: the peer that is to
+ * be prepared before it accepts.
+ */
+static inline struct wire_peer wire_take(struct rdma_cm_event *request)
+{
+	struct wire_peer peer = { .channel = make_channel(), .id = request->id };
+
+	CHECK(request->param.conn.private_data_len >= sizeof(peer.other));
+	memcpy(&peer.other, request->param.conn.private_data, sizeof(peer.other));
+	CHECK_OK(rdma_ack_cm_event(request));
+	CHECK_OK(rdma_migrate_id(peer.id, peer.channel));
+	return peer;
+}
+
+/* Accepts the request that the peer was made from. */
+static inline void wire_accept(struct wire_peer *peer, const struct hello *hello)
+{
+	struct rdma_conn_param param = {
+		.private_data = hello,
+		.private_data_len = sizeof(*hello),
+		.flow_control = 1,
+		.retry_count = 7,
+		.rnr_retry_count = 7,
+	};
+
+	CHECK_OK(rdma_accept(peer->id, &param));
+	CHECK_EQ(take_event(peer->channel, RDMA_CM_EVENT_ESTABLISHED), 0);
 }
 
 static inline void wire_close(struct wire_peer *peer)

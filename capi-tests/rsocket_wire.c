@@ -212,22 +212,13 @@ static struct called call_peer(void (*configure)(int))
 /* Answers the request. */
 static struct wire_peer answer(struct called *called, uint8_t flags)
 {
-	struct rdma_conn_param param = called->request->param.conn;
-	struct wire_peer peer = { .id = called->request->id };
+	struct wire_peer peer = wire_take(called->request);
 	struct hello hello;
 
-	CHECK(param.private_data_len >= sizeof(peer.other));
-	memcpy(&peer.other, param.private_data, sizeof(peer.other));
-	CHECK_OK(rdma_ack_cm_event(called->request));
-	peer.channel = make_channel();
-	CHECK_OK(rdma_migrate_id(peer.id, peer.channel));
 	wire_prepare(&peer);
 	hello = wire_hello(&peer, MANY, ROOM);
 	hello.flags |= flags;
-	param.private_data = &hello;
-	param.private_data_len = sizeof(hello);
-	CHECK_OK(rdma_accept(peer.id, &param));
-	CHECK_EQ(take_event(peer.channel, RDMA_CM_EVENT_ESTABLISHED), 0);
+	wire_accept(&peer, &hello);
 	CHECK_EQ(poll_one(called->fd, POLLOUT, EVENT_TIMEOUT * 1000), POLLOUT);
 	return peer;
 }

@@ -15,6 +15,7 @@
 //! | [`pace`], [`flusher`] | when small sends are gathered, and who posts them |
 //! | [`wire`] | formats of private data, messages and list entries |
 //! | [`service`] | the thread that accepts, completes and ends connections |
+//! | [`lingering`] | closed sockets whose data is still on its way |
 //! | [`poll`] | `rpoll` and `rselect` |
 //! | [`epoll`] | epoll sets |
 //! | [`wait`] | sleeping and waking |
@@ -37,6 +38,7 @@ pub mod flow;
 pub mod flusher;
 pub mod fork;
 pub mod keepalive;
+pub mod lingering;
 pub mod mapping;
 pub mod memory;
 pub mod option;

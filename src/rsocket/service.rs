@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::lock::{clean, locked};
 
 use super::fork::PerProcess;
+use super::lingering::{self, EXIT_PATIENCE, Lingering};
 use super::socket::Socket;
 use super::wait::Wake;
 
@@ -36,7 +37,7 @@ struct Service {
     epoll: OwnedFd,
     wake: Wake,
     watched: Mutex<HashMap<RawFd, Weak<dyn Watched>>>,
-    lingering: Mutex<Vec<(Socket, Instant)>>,
+    lingering: Lingering,
     turn: Mutex<Turn>,
     turn_over: Condvar,
 }
@@ -60,7 +61,7 @@ fn service() -> Result<&'static Service> {
             epoll: unsafe { OwnedFd::from_raw_fd(epoll) },
             wake: Wake::new()?,
             watched: Mutex::new(HashMap::new()),
-            lingering: Mutex::new(Vec::new()),
+            lingering: Lingering::default(),
             turn: Mutex::default(),
             turn_over: Condvar::new(),
         };
@@ -134,7 +135,8 @@ pub fn release<T: ?Sized>(fd: RawFd, object: *const T) {
     }
 }
 
-/// Keeps a closed socket until it has ended or `deadline`.
+/// Keeps a closed socket until it has ended or `deadline`. A process that ends
+/// meanwhile waits for it a while.
 pub fn linger(socket: Socket, deadline: Instant) {
     let Ok(service) = service() else {
         return;
@@ -146,8 +148,18 @@ pub fn linger(socket: Socket, deadline: Instant) {
     let tag = u64::from(fd.cast_unsigned()) | COMPLETIONS;
     if service.add(fd, tag).is_ok() {
         notifier.arm();
-        locked(&service.lingering).push((socket, deadline));
+        service.lingering.add(socket, deadline);
         service.wake.signal();
+        lingering::wait_at_exit(wait_for_lingering);
+    }
+}
+
+extern "C" fn wait_for_lingering() {
+    if lingering::any_ever()
+        && let Some(service) = SERVICE.get()
+        && !service.lingering.wait(EXIT_PATIENCE)
+    {
+        log::warn!("the process ends before all that was sent has arrived");
     }
 }
 
@@ -190,10 +202,7 @@ impl Service {
 
     /// Milliseconds to the next deadline, rounded up; -1 without one.
     fn timeout(&self) -> i32 {
-        let next = locked(&self.lingering)
-            .iter()
-            .map(|(_, deadline)| *deadline)
-            .min();
+        let next = self.lingering.next_deadline();
         next.map_or(-1, |deadline| {
             let left = deadline.saturating_duration_since(Instant::now());
             let left = left.saturating_add(Duration::from_micros(999));
@@ -232,28 +241,8 @@ impl Service {
     }
 
     fn end_lingering(&self) {
-        let mut ended = Vec::new();
-        {
-            let mut lingering = locked(&self.lingering);
-            if lingering.is_empty() {
-                return;
-            }
-            let now = Instant::now();
-            let mut place = 0;
-            while let Some((socket, deadline)) = lingering.get(place) {
-                if let Some(notifier) = socket.notifier() {
-                    notifier.take_notification();
-                    notifier.arm();
-                }
-                if socket.has_ended() || *deadline <= now {
-                    ended.push(lingering.swap_remove(place));
-                } else {
-                    place += 1;
-                }
-            }
-        }
         // Freeing a socket enters the kernel, so it happens without the lock.
-        for (socket, _) in &ended {
+        for socket in self.lingering.take_ended() {
             if let Some(notifier) = socket.notifier() {
                 self.remove(notifier.notification_fd());
             }

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * What becomes of what was sent when a process ends: its sockets are closed, and
+ * the peer has not taken everything yet.
+ */
+#include "rsocket_pair.h"
+#include "rsocket_peer.h"
+
+enum { PORT = 7751, ROOM = 65536, CREDITS = 200 };
+
+/* A child that sends, closes without waiting and ends. */
+struct sender {
+	pid_t pid;
+	int alive; /* end of file once it has ended */
+};
+
+static void send_and_exit(int go)
+{
+	struct sockaddr *addr = test_addr(PORT);
+	char byte;
+	int fd;
+
+	CHECK_EQ(read(go, &byte, 1), 1);
+	fd = connect_to(addr);
+	CHECK_OK(rfcntl(fd, F_SETFL, O_NONBLOCK));
+	CHECK_EQ(rsend(fd, "parting", 7, 0), 7);
+	CHECK_OK(rclose(fd));
+	exit(EXIT_SUCCESS);
+}
+
+/*
+ * Starts the child, which connects to a peer that takes no messages until it is
+ * told to listen.
+ */
+static struct sender start_sender(struct wire_peer *peer)
+{
+	struct rdma_event_channel *channel;
+	struct rdma_cm_id *listener;
+	struct sender sender;
+	int go[2], alive[2];
+	struct hello hello;
+
+	CHECK_OK(pipe(go));
+	CHECK_OK(pipe(alive));
+	fflush(NULL);
+	sender.pid = fork();
+	CHECK(sender.pid >= 0);
+	if (sender.pid == 0) {
+		close(alive[0]);
+		send_and_exit(go[0]);
+	}
+	close(alive[1]);
+	sender.alive = alive[0];
+
+	channel = make_channel();
+	listener = make_id(channel, RDMA_PS_TCP);
+	CHECK_OK(rdma_bind_addr(listener, test_addr(PORT)));
+	CHECK_OK(rdma_listen(listener, 1));
+	CHECK_EQ(write(go[1], "x", 1), 1);
+	*peer = wire_take(expect_event(channel, RDMA_CM_EVENT_CONNECT_REQUEST, EVENT_TIMEOUT));
+	wire_prepare_deaf(peer);
+	hello = wire_hello(peer, CREDITS, ROOM);
+	wire_accept(peer, &hello);
+	CHECK_OK(rdma_destroy_id(listener));
+	rdma_destroy_event_channel(channel);
+	return sender;
+}
+
+/* Whether the child ends within so many milliseconds. */
+static bool ends_within(const struct sender *sender, int milliseconds)
+{
+	struct pollfd entry = { .fd = sender->alive, .events = POLLIN };
+
+	return poll(&entry, 1, milliseconds) > 0;
+}
+
+static void check_success(const struct sender *sender)
+{
+	int status;
+
+	CHECK_EQ(waitpid(sender->pid, &status, 0), sender->pid);
+	CHECK_EQ(status, 0);
+}
+
+TEST(delivered, "what a socket sent before a non-blocking close arrives though the process ends",
+     .timeout = 60)
+{
+	struct wire_peer peer;
+	struct sender sender = start_sender(&peer);
+	struct heard heard;
+
+	CHECK(!ends_within(&sender, 500));
+	wire_listen(&peer);
+	while ((heard = wire_hear(&peer)).op == OP_GRANT)
+		;
+	CHECK_EQ(heard.op, OP_DATA);
+	CHECK_EQ(heard.value, 7);
+	CHECK(memcmp(peer.memory + WIRE_BUFFER, "parting", 7) == 0);
+	heard = wire_hear(&peer);
+	CHECK_EQ(heard.op, OP_CONTROL);
+	CHECK_EQ(heard.value, SAY_DISCONNECT);
+	check_success(&sender);
+	wire_close(&peer);
+}
+
+TEST(bounded, "[fix] a process ends though the peer of its socket takes nothing", .timeout = 25)
+{
+	struct wire_peer peer;
+	struct sender sender = start_sender(&peer);
+
+	CHECK(ends_within(&sender, 20000));
+	check_success(&sender);
+	wire_close(&peer);
+}
