@@ -110,7 +110,8 @@ int rshutdown(int socket, int how);
 // Closes a socket. Threads that wait for it return with EBADF.
 //
 // A blocking socket waits until what it sent has arrived, as long as SO_LINGER
-// says or else for ten seconds; a non-blocking one ends in the background.
+// says or else for ten seconds; a non-blocking one ends in the background, for
+// which exit(3) waits, for ten seconds at most.
 //
 // Returns 0, or -1 with errno EBADF.
 //
