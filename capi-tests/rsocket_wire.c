@@ -609,3 +609,17 @@ TEST(starved_poll, "rpoll that waits for room at a peer that is gone ends [fix]"
 	CHECK(poll_one(wire.fd, POLLOUT, EVENT_TIMEOUT * 1000) & POLLERR);
 	close_wire(&wire);
 }
+
+TEST(starved_part, "what ends a send after a part is told by the next call [fix]")
+{
+	struct wire wire = wire_with(0, MANY, 1000);
+	unsigned char data[PIECE];
+	char byte;
+
+	make_data(data, sizeof(data));
+	fall_silent(&wire.peer);
+	CHECK_EQ(rsend(wire.fd, data, sizeof(data), MSG_NOSIGNAL), 1000);
+	CHECK_ERRNO((int)rrecv(wire.fd, &byte, 1, 0), ETIMEDOUT);
+	CHECK_EQ(rrecv(wire.fd, &byte, 1, 0), 0);
+	close_wire(&wire);
+}

@@ -716,7 +716,7 @@ impl Stream {
     ///
     /// # Errors
     /// Those of [`Connection::send`]; `ENOTCONN`, `EINTR`. After some bytes
-    /// were taken there is no error.
+    /// were taken there is no error; the next call has it.
     pub fn send(self: &Arc<Self>, source: &mut Cursor<'_>, flags: i32) -> Result<usize> {
         let (mut ramp, mut gathered) = (0, false);
         let sent = self.transmit(source, flags, |connection, source| {
@@ -759,7 +759,11 @@ impl Stream {
             });
             if let Err(error) = result {
                 let sent = total.saturating_sub(source.remaining());
-                return if sent > 0 { Ok(sent) } else { Err(error) };
+                if sent == 0 {
+                    return Err(error);
+                }
+                connection.report_again();
+                return Ok(sent);
             }
         }
         Ok(total)
@@ -817,7 +821,10 @@ impl Stream {
                 Ok(0) => break,
                 Ok(bytes) => total = total.saturating_add(bytes),
                 Err(error) if total == 0 => return Err(error),
-                Err(_) => break,
+                Err(_) => {
+                    connection.report_again();
+                    break;
+                }
             }
             if !all {
                 break;

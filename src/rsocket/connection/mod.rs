@@ -491,6 +491,14 @@ impl Connection {
         })
     }
 
+    /// What broke the connection is to be reported once more: the call that was
+    /// to report it has succeeded in part.
+    pub fn report_again(&self) {
+        if let Link::Broken { reported, .. } = &mut locked(&self.core).link {
+            *reported = false;
+        }
+    }
+
     /// Whether the program may receive and send; `None` without a connection.
     pub fn open_directions(&self) -> Option<(bool, bool)> {
         self.with_core(|core| {
