@@ -103,9 +103,18 @@ static struct hello good_hello(const struct wire_peer *hostile)
 	return wire_hello(hostile, 32, 1 << 14);
 }
 
-static struct wire_peer hostile_peer(void)
+static struct wire_peer open_hostile(void)
 {
 	struct wire_peer hostile = wire_open(test_addr(PORT));
+
+	/* What the victim does not answer any more is to fail soon. */
+	hostile.retries = 1;
+	return hostile;
+}
+
+static struct wire_peer hostile_peer(void)
+{
+	struct wire_peer hostile = open_hostile();
 	struct hello hello = good_hello(&hostile);
 
 	wire_connect(&hostile, &hello);
@@ -234,7 +243,7 @@ TEST(bad_list, "target lists of no and of too many entries do no harm [race]")
 		struct wire_peer hostile;
 		struct hello hello;
 
-		hostile = wire_open(test_addr(PORT));
+		hostile = open_hostile();
 		hello = good_hello(&hostile);
 		hello.list_entries = htobe32(counts[index]);
 		hello.buffer_length = htobe32(UINT32_MAX);

@@ -81,7 +81,7 @@ TEST(placed, "77 riowrite places data before what is sent afterwards")
 	close_ends(&e);
 }
 
-TEST(past_end, "78 [fix] riowrite stops at the end of a mapping")
+TEST(past_end, "78 [fix] riowrite stops at the end of a mapping", .timeout = 10)
 {
 	struct ends e = exposing(1);
 	char buffer[64] = "", source[128];
@@ -103,7 +103,7 @@ TEST(past_end, "78 [fix] riowrite stops at the end of a mapping")
 	close_ends(&e);
 }
 
-TEST(many, "79 [fix] mappings that come and go cost the stream nothing", .timeout = 90)
+TEST(many, "79 [fix] mappings that come and go cost the stream nothing", .timeout = 30)
 {
 	struct ends e = exposing(1);
 	char buffer[64] = "";
@@ -119,7 +119,7 @@ TEST(many, "79 [fix] mappings that come and go cost the stream nothing", .timeou
 	close_ends(&e);
 }
 
-TEST(open_map, "80 [fix] a socket with a mapping closes")
+TEST(open_map, "80 [fix] a socket with a mapping closes", .timeout = 10)
 {
 	struct ends e = exposing(1);
 	static char buffer[64];

@@ -57,6 +57,7 @@ struct wire_peer {
 	/* The target list, what is sent from 4096 on, the receive buffer. */
 	char *memory;
 	struct hello other; /* what the socket said */
+	uint8_t retries; /* of what is not confirmed, on both sides */
 };
 
 /* A message that was received. */
@@ -105,7 +106,7 @@ static inline void wire_prepare(struct wire_peer *peer)
 /* A peer with a route to a listening socket. */
 static inline struct wire_peer wire_open(struct sockaddr *addr)
 {
-	struct wire_peer peer = { .channel = make_channel() };
+	struct wire_peer peer = { .channel = make_channel(), .retries = 6 };
 
 	peer.id = make_id(peer.channel, RDMA_PS_TCP);
 	CHECK_OK(rdma_resolve_addr(peer.id, NULL, addr, 2000));
@@ -139,9 +140,9 @@ static inline void wire_request(struct wire_peer *peer, const void *data, size_t
 		.private_data = data,
 		.private_data_len = size,
 		.flow_control = 1,
-		/* What is not answered any more is to fail soon. */
-		.retry_count = 0,
-		.rnr_retry_count = 1,
+		.retry_count = peer->retries,
+		/* The most is for ever. */
+		.rnr_retry_count = peer->retries,
 	};
 
 	CHECK_OK(rdma_connect(peer->id, &param));

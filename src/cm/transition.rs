@@ -18,8 +18,8 @@ use crate::kernel::ucma::InitQpAttr;
 use crate::verbs;
 use crate::verbs::bindings::{
     IBV_QP_ACCESS_FLAGS, IBV_QP_MIN_RNR_TIMER, IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY,
-    IBV_QP_RETRY_CNT, IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RTR,
-    IBV_QPS_RTS, IBV_QPS_SQD, ibv_get_pkey_index, ibv_modify_qp, ibv_qp, ibv_qp_attr,
+    IBV_QP_RETRY_CNT, IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RESET,
+    IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, ibv_get_pkey_index, ibv_modify_qp, ibv_qp, ibv_qp_attr,
 };
 
 use super::device::{LinkLayer, Transport};
@@ -147,6 +147,7 @@ fn modify(id: &Id, qp: *mut ibv_qp, attr: &mut ibv_qp_attr, mask: Mask) -> Resul
 
 fn state_name(state: u32) -> &'static str {
     match state {
+        IBV_QPS_RESET => "RESET",
         IBV_QPS_INIT => "INIT",
         IBV_QPS_RTR => "RTR",
         IBV_QPS_RTS => "RTS",
@@ -291,6 +292,28 @@ pub fn to_error(id: &Id) {
         // `modify` has logged a failure.
         let _ = modify(id, qp, &mut blank(IBV_QPS_ERR), IBV_QP_STATE);
     }
+}
+
+/// Puts a datagram queue pair that has failed in error, so that all its work
+/// requests complete.
+pub fn flush(id: &Id) {
+    let _guard = id.lock_qp();
+    to_error(id);
+}
+
+/// Brings a datagram queue pair back to work, which is in error and has no work
+/// requests left.
+///
+/// # Errors
+/// `EINVAL` without a queue pair, else what the kernel or libibverbs says.
+pub fn renew(id: &Id) -> Result<()> {
+    let _guard = id.lock_qp();
+    let qp = id.qp();
+    if qp.is_null() {
+        return Err(Error::invalid("renew a queue pair that does not exist"));
+    }
+    modify(id, qp, &mut blank(IBV_QPS_RESET), IBV_QP_STATE)?;
+    initialise(id, qp)
 }
 
 /// Stops the queue pair, if there is one, before a disconnect: in error, or

@@ -114,15 +114,24 @@ impl Completions {
     }
 
     /// Takes a notification; returns whether there was one.
-    pub fn take_notification(&self) -> bool {
+    ///
+    /// # Errors
+    /// What the kernel says once the device is gone: there will be none any
+    /// more, and the descriptor stays readable.
+    pub fn take_notification(&self) -> Result<bool> {
         let mut cq = ptr::null_mut();
         let mut context = ptr::null_mut();
         // SAFETY: the channel lives as long as this and does not block.
         let status = unsafe { ibv_get_cq_event(self.channel, &mut cq, &mut context) };
         if status == 0 {
             self.events.fetch_add(1, Ordering::Relaxed);
+            return Ok(true);
         }
-        status == 0
+        let error = Error::last_os("take a notification of completions");
+        match error.errno() {
+            libc::EAGAIN | libc::EINTR => Ok(false),
+            _ => Err(error),
+        }
     }
 }
 

@@ -553,11 +553,20 @@ impl Notifier for Connection {
     }
 
     fn take_notification(&self) {
-        let mut core = locked(&self.core);
-        if self.endpoint.completions().take_notification() {
-            // Others count on the next completion to wake them.
-            let again = self.waiters.is_shared() && (core.link == Link::Up || core.draining);
-            core.armed = again && self.endpoint.completions().arm().is_ok();
-        }
+        self.with_core(|core| {
+            let completions = self.endpoint.completions();
+            match completions.take_notification() {
+                Ok(true) => {
+                    // Others count on the next completion to wake them.
+                    let wanted = core.link == Link::Up || core.draining;
+                    core.armed = wanted && self.waiters.is_shared() && completions.arm().is_ok();
+                }
+                Ok(false) => {}
+                Err(error) => {
+                    let gone = Error::new(libc::ECONNRESET, error.step());
+                    self.fail(core, &gone);
+                }
+            }
+        });
     }
 }

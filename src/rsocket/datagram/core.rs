@@ -4,6 +4,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -201,6 +202,9 @@ impl Core {
             qpn: endpoint.qpn(),
         };
         let detour = |since: Instant| since.elapsed() < DETOUR;
+        if !endpoint.works() {
+            return Ok(Way::Side(local));
+        }
         if !endpoint.fits(data.remaining()) {
             known.oversized = Some(Instant::now());
             return Ok(Way::Side(local));
@@ -410,10 +414,13 @@ impl Core {
         Ok(fresh)
     }
 
-    /// Takes all notifications.
-    pub fn take_notifications(&mut self) {
-        for endpoint in &mut self.endpoints {
-            endpoint.take_notification();
-        }
+    /// Takes all notifications. Returns the descriptors from which there will be
+    /// none any more.
+    pub fn take_notifications(&mut self) -> Vec<RawFd> {
+        let silent = |endpoint: &mut Endpoint| {
+            let silent = !endpoint.take_notification();
+            silent.then(|| endpoint.completions().notification_fd())
+        };
+        self.endpoints.iter_mut().filter_map(silent).collect()
     }
 }

@@ -8,7 +8,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use crate::cm::device::Transport;
-use crate::cm::{address, qp};
+use crate::cm::{address, qp, transition};
 use crate::error::{Error, Result};
 use crate::kernel::addr::SockAddr;
 use crate::verbs::bindings::{
@@ -65,6 +65,22 @@ pub struct Endpoint {
     /// What the sends on their way need, by their slots.
     busy: Vec<Option<Arc<Handle>>>,
     armed: bool,
+    health: Health,
+    /// Receives that the device has.
+    posted: usize,
+    /// Receive slots that the device gets once the queue pair works again.
+    idle: Vec<u16>,
+}
+
+/// How the queue pair is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Health {
+    Works,
+    /// A work request has failed, as without a network, and all others fail
+    /// with it. When the last one has, the queue pair is renewed.
+    Failed,
+    /// It cannot be renewed: the device is gone.
+    Gone,
 }
 
 impl Endpoint {
@@ -118,6 +134,9 @@ impl Endpoint {
             free: (0..sends).collect(),
             busy: (0..sends).map(|_| None).collect(),
             armed: false,
+            health: Health::Works,
+            posted: 0,
+            idle: Vec::new(),
         };
         let pair = QueuePair {
             qp_type: IBV_QPT_UD,
@@ -160,14 +179,19 @@ impl Endpoint {
         length.saturating_add(header::direct_len(self.source)) <= self.most
     }
 
-    /// Whether a send would not wait.
-    pub fn can_send(&self) -> bool {
-        !self.free.is_empty()
+    /// Whether datagrams can be sent by the queue pair.
+    pub fn works(&self) -> bool {
+        self.health == Health::Works
     }
 
-    /// Whether all that was sent has left.
+    /// Whether a send would not wait.
+    pub fn can_send(&self) -> bool {
+        !self.works() || !self.free.is_empty()
+    }
+
+    /// Whether all that was sent has left, or never will.
     pub fn is_idle(&self) -> bool {
-        self.free.len() == self.busy.len()
+        self.health == Health::Gone || self.free.len() == self.busy.len()
     }
 
     /// Sends all of `data`, which [`fits`](Self::fits), to the queue pair
@@ -225,11 +249,15 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Gives a receive slot back to the device.
+    /// Gives a receive slot back to the device, now or when that can use it.
     ///
     /// # Errors
     /// What libibverbs says.
     pub fn release(&mut self, slot: u16) -> Result<()> {
+        if !self.works() {
+            self.idle.push(slot);
+            return Ok(());
+        }
         let mut part = ibv_sge {
             addr: self.receive.address(self.receive_offset(slot)),
             length: self.stride as u32,
@@ -248,6 +276,37 @@ impl Endpoint {
         if status != 0 {
             return Err(failure(status, "post a receive"));
         }
+        self.posted = self.posted.saturating_add(1);
+        Ok(())
+    }
+
+    /// Takes note that a work request has failed, and sees to it that all fail.
+    fn fail(&mut self) {
+        if self.works() {
+            self.health = Health::Failed;
+            transition::flush(&self.id);
+        }
+    }
+
+    /// Makes the queue pair work again once nothing is left in it. Its number
+    /// stays what peers know.
+    fn recover(&mut self) {
+        if self.health != Health::Failed || self.posted > 0 || !self.is_idle() {
+            return;
+        }
+        if let Err(error) = self.renew() {
+            log::warn!("{}: no datagrams any more: {error}", self.id.as_ref());
+            self.health = Health::Gone;
+        }
+    }
+
+    fn renew(&mut self) -> Result<()> {
+        transition::renew(&self.id)?;
+        self.health = Health::Works;
+        for slot in std::mem::take(&mut self.idle) {
+            self.release(slot)?;
+        }
+        log::info!("{}: sends datagrams again", self.id.as_ref());
         Ok(())
     }
 
@@ -281,9 +340,11 @@ impl Endpoint {
             }
             total = total.saturating_add(count);
             if count < BATCH {
-                return Ok(total);
+                break;
             }
         }
+        self.recover();
+        Ok(total)
     }
 
     fn completed(&mut self, wc: &ibv_wc, arrived: &mut impl FnMut(Arrival) -> bool) -> Result<()> {
@@ -296,6 +357,7 @@ impl Endpoint {
                 wc.wr_id,
                 wc.status
             );
+            self.fail();
         }
         if wc.wr_id & RECEIVE == 0 {
             if let Some(busy) = self.busy.get_mut(usize::from(slot)) {
@@ -304,10 +366,9 @@ impl Endpoint {
             }
             return Ok(());
         }
+        self.posted = self.posted.saturating_sub(1);
         if failed {
-            // The queue pair is in error; given back, the slot would fail
-            // again at once.
-            return Err(Error::new(libc::EIO, "receive a datagram"));
+            return self.release(slot);
         }
         let arrival = self.parse(slot, wc.byte_len as usize);
         if arrival.is_some_and(arrived) {
@@ -337,7 +398,7 @@ impl Endpoint {
     /// # Errors
     /// What libibverbs says.
     pub fn arm(&mut self) -> Result<bool> {
-        if self.armed {
+        if self.armed || self.health == Health::Gone {
             return Ok(false);
         }
         self.completions.arm()?;
@@ -345,11 +406,17 @@ impl Endpoint {
         Ok(true)
     }
 
-    /// Takes the notification, if there is one.
-    pub fn take_notification(&mut self) {
-        if self.completions.take_notification() {
-            self.armed = false;
+    /// Takes the notification, if there is one. Returns `false` if there will be
+    /// none any more.
+    pub fn take_notification(&mut self) -> bool {
+        match self.completions.take_notification() {
+            Ok(taken) => self.armed &= !taken,
+            Err(error) => {
+                log::warn!("{}: no datagrams any more: {error}", self.id.as_ref());
+                self.health = Health::Gone;
+            }
         }
+        self.health != Health::Gone
     }
 }
 

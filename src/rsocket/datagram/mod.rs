@@ -452,7 +452,11 @@ impl Notifier for Datagram {
     }
 
     fn take_notification(&self) {
-        locked(&self.core).take_notifications();
+        for fd in locked(&self.core).take_notifications() {
+            let (epoll, none) = (self.notifications.as_raw_fd(), std::ptr::null_mut());
+            // SAFETY: deleting needs no event.
+            unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_DEL, fd, none) };
+        }
     }
 }
 
