@@ -6,6 +6,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -53,7 +54,10 @@ struct Driver(PathBuf);
 
 impl Driver {
     fn new() -> Result<Self> {
-        let copy = workspace::target("vm/driver")?.join(std::process::id().to_string());
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{}-{number}", std::process::id());
+        let copy = workspace::target("vm/driver")?.join(name);
         fs::copy("/proc/self/exe", &copy).context("cannot copy this program's own file")?;
         Ok(Self(copy))
     }
@@ -106,7 +110,12 @@ impl Place {
     }
 
     /// Runs `xtask guest ARGUMENTS` there and returns its exit status.
-    pub fn run(&self, arguments: &[&str], limit: Duration, sink: &mut dyn Write) -> Result<u8> {
+    pub fn run(
+        &self,
+        arguments: &[impl AsRef<str>],
+        limit: Duration,
+        sink: &mut dyn Write,
+    ) -> Result<u8> {
         match &self.kind {
             Kind::Vm { kernel, root } => machine::run(
                 &self.job(kernel, root.as_deref(), arguments, limit, None),
@@ -116,7 +125,7 @@ impl Place {
                 let mut command = Command::new(&self.driver.0);
                 command
                     .arg("guest")
-                    .args(arguments)
+                    .args(arguments.iter().map(AsRef::as_ref))
                     .envs(env.iter().cloned())
                     .env("CARGO_MANIFEST_DIR", manifest());
                 here(&mut command, sink)
@@ -128,7 +137,7 @@ impl Place {
     /// output of each; `None` where there is one machine only.
     pub fn run_pair(
         &self,
-        arguments: &[&str],
+        arguments: &[impl AsRef<str>],
         limit: Duration,
         sinks: [Sink<'_>; 2],
     ) -> Result<Option<u8>> {
@@ -143,13 +152,13 @@ impl Place {
         &self,
         kernel: &'a Kernel,
         root: Option<&Path>,
-        arguments: &[&str],
+        arguments: &[impl AsRef<str>],
         limit: Duration,
         link: Option<Link>,
     ) -> Job<'a> {
         let mut command = vec![self.driver.0.to_string_lossy().into_owned()];
         command.push("guest".to_owned());
-        command.extend(arguments.iter().map(|word| (*word).to_owned()));
+        command.extend(arguments.iter().map(|word| word.as_ref().to_owned()));
         Job {
             kernel,
             root: root.map(Path::to_path_buf),

@@ -73,6 +73,8 @@ pub struct Suite {
     pub name: String,
     /// Its cases so far.
     pub cases: Vec<Case>,
+    /// What stands before its lines where suites run at the same time.
+    label: String,
 }
 
 impl Suite {
@@ -81,13 +83,29 @@ impl Suite {
         Self {
             name: name.into(),
             cases: Vec::new(),
+            label: String::new(),
+        }
+    }
+
+    /// Puts `label` before each line that is shown from now on.
+    pub fn with_label(mut self, label: String) -> Self {
+        self.label = label;
+        self
+    }
+
+    /// Shows lines of text.
+    pub fn say(&self, text: &str) {
+        let mut out = io::stdout().lock();
+        for line in text.lines() {
+            // Nobody looks any more if it fails.
+            let _ = writeln!(out, "{}{line}", self.label);
         }
     }
 
     /// Prints and records a case.
     pub fn record(&mut self, name: impl Into<String>, outcome: Outcome) {
         let case = Case::new(name, outcome);
-        println!("{case}");
+        self.say(&case.to_string());
         self.cases.push(case);
     }
 
@@ -106,7 +124,7 @@ impl Suite {
         let mut remarks = Vec::new();
         for line in output.lines() {
             if let Some(remark) = line.strip_prefix("# ") {
-                println!("{line}");
+                self.say(line);
                 remarks.push(remark);
             } else if let Some(case) = Case::parse(line) {
                 let outcome = match case.outcome {
@@ -143,11 +161,12 @@ impl<'a> Collector<'a> {
 
 impl Write for Collector<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        io::stdout().write_all(bytes)?;
         for &byte in bytes {
             if byte == b'\n' {
                 let line = String::from_utf8_lossy(&self.line);
-                self.suite.cases.extend(Case::parse(&line));
+                let line = line.trim_end_matches('\r');
+                self.suite.say(if line.is_empty() { "\n" } else { line });
+                self.suite.cases.extend(Case::parse(line));
                 self.line.clear();
             } else {
                 self.line.push(byte);

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
-use super::Beside;
+use super::beside::Beside;
 use crate::guest::{Bench, program};
 use crate::library::Library;
 use crate::report::{Case, Outcome, Suite, table};
@@ -45,38 +45,36 @@ impl Original {
 /// The longest one program may take with all its cases.
 const PROGRAM_LIMIT: Duration = Duration::from_secs(600);
 
-/// Builds the programs against our headers, which is a case of its own, and
-/// returns their folder.
-pub fn build(stage: &Path, suite: &mut Suite) -> Result<PathBuf> {
+/// Builds the programs against our headers and returns their folder.
+pub fn build(stage: &Path) -> Result<PathBuf> {
     let root = workspace::root();
     let programs = workspace::target("capi-tests")?;
-    let made = process::output(
+    process::output(
         Command::new("make")
             // The headers are no dependency that make knows of.
-            .args(["--always-make", "--keep-going", "--jobs=2", "-C"])
+            .args(["--always-make", "--jobs=2", "-C"])
             .arg(root.join("capi-tests"))
             .arg(format!("OUT={}", programs.display()))
             .arg(format!("INC={}", root.join("include").display()))
             .arg(format!("LIB={}", stage.display())),
-    );
-    suite.check("the programs compile with our headers", made.map(drop));
+    )
+    .context("the programs do not compile with our headers")?;
     Ok(programs)
 }
 
-/// Builds the programs and runs them all. A program that hangs, or takes the
-/// machine down, is a failed case, and the rest gets a fresh machine.
+/// Runs all programs. One that hangs, or takes the machine down, is a failed
+/// case, and the rest gets a fresh machine.
 pub fn run(beside: &Beside, suite: &mut Suite) -> Result<()> {
-    let folder = build(beside.stage, suite)?;
     let mut left = programs()?;
     while !left.is_empty() {
-        let result = beside.run("conformance", Some(&folder), &left, suite);
+        let result = beside.start(&left, suite);
         left.retain(|name| !suite.cases.iter().any(|case| case.name == ended(name)));
         match result {
             Ok(()) => break,
             Err(error) if left.is_empty() => return Err(error),
             Err(error) => {
                 let why = format!("{error:#}");
-                println!("{why}");
+                suite.say(&why);
                 suite.record(ended(&left.remove(0)), Outcome::Failed(why));
             }
         }

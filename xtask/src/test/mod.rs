@@ -4,6 +4,7 @@
 //! Suites that need an RDMA device have a part that runs beside it ([`inside`],
 //! one boot of the test machine per suite) and a part here that prepares it.
 
+mod beside;
 mod cases;
 mod checked;
 mod clients;
@@ -23,21 +24,27 @@ mod soak;
 pub mod srp;
 mod valgrind;
 
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow, bail, ensure};
+use anyhow::{Result, anyhow, bail};
 
+use beside::{Beside, Built};
 use columns::Column;
 
 use crate::guest::Bench;
-use crate::place::{Options, Place};
-use crate::report::{Collector, Outcome, Suite, Tally, table};
+use crate::place::Options;
+use crate::report::{Outcome, Suite, Tally, table};
 use crate::{abi, headers, library, man, matrix, process, setup, workspace};
 
-/// The longest one suite may take beside the device.
-const LIMIT: Duration = Duration::from_secs(2400);
+/// How many suites run at once: they wait for events and time limits more than
+/// they compute.
+const AT_ONCE: usize = 2;
 
 /// The command line of `cargo xtask test`.
 #[derive(clap::Args)]
@@ -139,16 +146,76 @@ impl Name {
 }
 
 impl Args {
-    /// Runs the suites.
+    /// Runs the suites: first those without a device, then what the others need
+    /// is built, then they run, some at once.
     pub fn run(self) -> Result<ExitCode> {
         setup::ensure()?;
         let stage = library::stage()?;
         // Before the first result is written, which would be a change.
         let commit = results::commit()?;
-        let mut done = Vec::new();
-        for round in self.rounds() {
-            done.extend(self.run_round(&round, &stage, &commit));
+        let rounds = self.rounds();
+        let mut done: Vec<_> = asked(&rounds)
+            .filter(|name| !name.needs_device())
+            .map(|name| {
+                finish(Suite::new(name.text()), None, |suite| {
+                    run(name, &stage, suite)
+                })
+            })
+            .collect();
+
+        let mut built = Vec::new();
+        for name in asked(&rounds).filter(|name| name.needs_device()) {
+            if !built.iter().any(|(other, _)| *other == name) {
+                built.push((name, Built::new(name, &stage)));
+            }
         }
+        let mut places = Vec::new();
+        for round in rounds.iter().filter(|round| round.needs_device()) {
+            let place = match round.column {
+                Some(column) => column.place(),
+                None => self.options.place(),
+            };
+            match &place {
+                Ok(place) => println!("place: {}", place.describe()),
+                Err(error) => println!("no place: {error:#}"),
+            }
+            places.push((round, place));
+        }
+
+        let mut tasks = Vec::new();
+        for (name, built) in &built {
+            let rounds = places
+                .iter()
+                .filter(|(round, _)| round.names.contains(name));
+            tasks.extend(rounds.map(|(round, place)| (*name, built, round.column, place)));
+        }
+        let together = tasks.len() > 1;
+        let record = Mutex::new(());
+        done.extend(side_by_side(&tasks, |(name, built, column, place)| {
+            let mut suite = Suite::new(name.text());
+            if together {
+                let column = column.map(Column::name).unwrap_or_default();
+                suite = suite.with_label(format!("{} {column}: ", name.text()));
+            }
+            let done = finish(suite, *column, |suite| {
+                let beside = Beside {
+                    name: *name,
+                    place: known(place)?,
+                    built: known(built)?,
+                    quick: self.quick,
+                };
+                beside.run(self.only == [*name], suite)
+            });
+            if let Some(column) = *column
+                && self.matrix
+            {
+                let _alone = record.lock();
+                if let Err(error) = results::record(column, &commit, &done.suite) {
+                    done.suite.say(&format!("{error:#}"));
+                }
+            }
+            done
+        }));
         Ok(close(&done))
     }
 
@@ -183,53 +250,18 @@ impl Args {
         }
         rounds
     }
-
-    /// Runs suites in one place. Those that cannot have it fail, the others run.
-    fn run_round(&self, round: &Round, stage: &Path, commit: &str) -> Vec<Done> {
-        let place = if round.names.iter().any(|name| name.needs_device()) {
-            match round.column {
-                Some(column) => column.place(),
-                None => self.options.place(),
-            }
-        } else {
-            Err(anyhow!("no suite here was to have one"))
-        };
-        match &place {
-            Ok(place) => println!("place: {}", place.describe()),
-            Err(error) => println!("no place: {error:#}"),
-        }
-        let mut done = Vec::new();
-        for &name in &round.names {
-            println!("\n== {} ==", name.text());
-            let started = Instant::now();
-            let mut suite = Suite::new(name.text());
-            let alone = self.only == [name];
-            if let Err(error) = run(name, &place, stage, self.quick, alone, &mut suite) {
-                let why = format!("{error:#}");
-                println!("{why}");
-                suite.record("the suite itself", Outcome::Failed(why));
-            }
-            if self.matrix
-                && let Some(column) = round.column
-                && let Err(error) = results::record(column, commit, &suite)
-            {
-                println!("{error:#}");
-            }
-            let column = round.column.filter(|_| name.needs_device());
-            done.push(Done {
-                column: column.map(Column::name).unwrap_or_default(),
-                suite,
-                time: started.elapsed(),
-            });
-        }
-        done
-    }
 }
 
 /// Suites that run in one place: a column, or where the options say.
 struct Round {
     column: Option<Column>,
     names: Vec<Name>,
+}
+
+impl Round {
+    fn needs_device(&self) -> bool {
+        self.names.iter().any(|name| name.needs_device())
+    }
 }
 
 /// A suite that has run.
@@ -239,106 +271,74 @@ struct Done {
     time: Duration,
 }
 
-fn run(
-    name: Name,
-    place: &Result<Place>,
-    stage: &Path,
-    quick: bool,
-    alone: bool,
-    suite: &mut Suite,
-) -> Result<()> {
+/// The suites of all rounds.
+fn asked(rounds: &[Round]) -> impl Iterator<Item = Name> {
+    rounds.iter().flat_map(|round| round.names.iter().copied())
+}
+
+/// What preparations gave, for one of those that need it.
+fn known<T>(result: &Result<T>) -> Result<&T> {
+    result.as_ref().map_err(|error| anyhow!("{error:#}"))
+}
+
+/// Runs a suite to its end. One that cannot run has failed.
+fn finish(
+    mut suite: Suite,
+    column: Option<Column>,
+    run: impl FnOnce(&mut Suite) -> Result<()>,
+) -> Done {
+    suite.say(&format!("== {} ==", suite.name));
+    let started = Instant::now();
+    if let Err(error) = run(&mut suite) {
+        let why = format!("{error:#}");
+        suite.say(&why);
+        suite.record("the suite itself", Outcome::Failed(why));
+    }
+    Done {
+        column: column.map(Column::name).unwrap_or_default(),
+        suite,
+        time: started.elapsed(),
+    }
+}
+
+/// Does `job` with every task, [`AT_ONCE`] at the same time, begun in their
+/// order; the results are in that order as well.
+fn side_by_side<T: Sync, R: Send>(tasks: &[T], job: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut results = Vec::new();
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(task) = tasks.get(number) else {
+                return results;
+            };
+            results.push((number, job(task)));
+        }
+    };
+    let mut results = thread::scope(|scope| {
+        let workers: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(work)).collect();
+        workers
+            .into_iter()
+            .flat_map(|worker| worker.join().unwrap_or_else(|why| resume_unwind(why)))
+            .collect::<Vec<_>>()
+    });
+    results.sort_by_key(|(number, _)| *number);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+/// Runs a suite that needs no device.
+fn run(name: Name, stage: &Path, suite: &mut Suite) -> Result<()> {
     match name {
-        Name::Rust => return rust::run(suite),
+        Name::Rust => rust::run(suite),
         Name::Generated => {
             suite.check("include/ is what the sources say", headers::check());
             suite.check("docs/symbols.md is what the sources say", matrix::check());
             suite.check("every function has a good manual page", man::check());
             suite.check("every documented case exists", cases::check());
-            return Ok(());
+            Ok(())
         }
-        Name::Abi => return abi::run(stage, &[], suite),
-        _ => {}
-    }
-    let place = place
-        .as_ref()
-        .map_err(|error| anyhow!("no place: {error:#}"))?;
-    let beside = Beside {
-        place,
-        stage,
-        quick,
-    };
-    match name {
-        Name::Conformance => conformance::run(&beside, suite),
-        Name::Hosts => hosts::run(place, stage, suite),
-        Name::Commands => beside.run(name.text(), Some(&commands::build()?), &[], suite),
-        Name::Preload => {
-            let beside = Beside {
-                stage: &library::stage_preload()?,
-                ..beside
-            };
-            beside.run(name.text(), Some(&preload::build()?), &[], suite)
-        }
-        Name::Valgrind => {
-            let programs = conformance::build(stage, suite)?;
-            beside.run(name.text(), Some(&programs), &[], suite)
-        }
-        Name::Helgrind => {
-            let programs = conformance::build(stage, suite)?;
-            let beside = Beside {
-                stage: &library::stage_for_checkers()?,
-                ..beside
-            };
-            beside.run(name.text(), Some(&programs), &[], suite)
-        }
-        Name::Containers => beside.run(name.text(), Some(&containers::build()?), &[], suite),
-        Name::Srp => {
-            let selection = srp::selection(alone);
-            beside.run(name.text(), Some(&srp::build()?), &selection, suite)
-        }
-        Name::Faults => beside.run(name.text(), Some(&faults::build()?), &[], suite),
-        Name::Soak => {
-            let selection = soak::selection(alone);
-            let programs = soak::build(stage, suite)?;
-            beside.run(name.text(), Some(&programs), &selection, suite)
-        }
-        _ => beside.run(name.text(), None, &[], suite),
-    }
-}
-
-/// How to run the part of a suite that needs the RDMA device.
-struct Beside<'a> {
-    place: &'a Place,
-    stage: &'a Path,
-    quick: bool,
-}
-
-impl Beside<'_> {
-    /// Runs it and collects its cases. `programs` is the folder with what was
-    /// compiled for it, `selection` what to run of it (empty: everything).
-    fn run(
-        &self,
-        name: &str,
-        programs: Option<&Path>,
-        selection: &[String],
-        suite: &mut Suite,
-    ) -> Result<()> {
-        let library = self.stage.to_string_lossy();
-        let mut arguments = vec![name, "--library", &library];
-        if let Some(dir) = programs.and_then(Path::to_str) {
-            arguments.extend(["--programs", dir]);
-        }
-        if self.quick {
-            arguments.push("--quick");
-        }
-        arguments.extend(selection.iter().map(String::as_str));
-        let status = self
-            .place
-            .run(&arguments, LIMIT, &mut Collector::new(suite))?;
-        ensure!(
-            status == 0,
-            "the part beside the device ended with status {status}"
-        );
-        Ok(())
+        Name::Abi => abi::run(stage, &[], suite),
+        _ => bail!("{} needs a device", name.text()),
     }
 }
 

@@ -78,8 +78,8 @@ const TRANSFERS: [&str; 6] = [
 ];
 
 /// Compiles the programs and returns their folder.
-pub fn build(stage: &Path, suite: &mut Suite) -> Result<PathBuf> {
-    let folder = conformance::build(stage, suite)?;
+pub fn build(stage: &Path) -> Result<PathBuf> {
+    let folder = conformance::build(stage)?;
     let flags = ["-D_GNU_SOURCE", "-lrdmacm", "-libverbs", "-pthread"];
     compile_into(&folder, &["soak.c"], "soak", &flags)?;
     Ok(folder)

@@ -238,9 +238,10 @@ fn qemu(job: &Job, run: &RunFolder, console: &Path) -> Result<Command> {
     command.args([
         "-append",
         // Software emulation on a busy host starves guest CPUs for long:
-        // the lockup detector gets patience (twice the threshold).
+        // the lockup detector gets patience (twice the threshold), and the boot
+        // does not ask whether timer ticks come in time.
         "console=ttyS0 quiet panic=-1 oops=panic softlockup_panic=1 watchdog_thresh=60 \
-         mitigations=off",
+         no_timer_check mitigations=off",
     ]);
     command
         .arg("-serial")

@@ -13,7 +13,7 @@ mod failures;
 mod remote;
 mod traffic;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -29,18 +29,15 @@ use crate::vm::pair::Labelled;
 const LIMIT: Duration = Duration::from_secs(900);
 
 /// Compiles what the suite runs and returns its folder.
-fn build() -> Result<PathBuf> {
+pub fn build() -> Result<PathBuf> {
     compile(&["across.c"], "across", &["-lrdmacm", "-libverbs"])
 }
 
 /// Runs the suite on two machines, where there can be two.
-pub fn run(place: &Place, stage: &Path, suite: &mut Suite) -> Result<()> {
-    let programs = build()?;
-    let (programs, library) = (programs.to_string_lossy(), stage.to_string_lossy());
-    let arguments = ["hosts", "--library", &library, "--programs", &programs];
+pub fn run(place: &Place, arguments: &[String], suite: &mut Suite) -> Result<()> {
     let mut results = Collector::new(suite);
     let sinks: [crate::vm::pair::Sink<'_>; 2] = [&mut results, &mut Labelled::new(2)];
-    match place.run_pair(&arguments, LIMIT, sinks)? {
+    match place.run_pair(arguments, LIMIT, sinks)? {
         Some(status) => ensure!(
             status == 0,
             "the part on the machines ended with status {status}"

@@ -1,0 +1,103 @@
+//! Suites that need an RDMA device, as seen from outside of the machine that
+//! has it: what is built for them, and how their part beside the device is
+//! started.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use super::{Name, commands, conformance, containers, faults, hosts, preload, soak, srp};
+use crate::library;
+use crate::place::Place;
+use crate::report::{Collector, Suite};
+
+/// The longest one suite may take beside the device.
+const LIMIT: Duration = Duration::from_secs(2400);
+
+/// What a suite needs, built before any of them runs.
+pub struct Built {
+    /// The folder of the library under test.
+    stage: PathBuf,
+    /// The folder of what was compiled for the suite, if anything was.
+    programs: Option<PathBuf>,
+}
+
+impl Built {
+    /// Builds what `name` needs; the library is staged in `stage`.
+    pub fn new(name: Name, stage: &Path) -> Result<Self> {
+        let programs = match name {
+            Name::Conformance | Name::Valgrind | Name::Helgrind => Some(conformance::build(stage)?),
+            Name::Commands => Some(commands::build()?),
+            Name::Containers => Some(containers::build()?),
+            Name::Hosts => Some(hosts::build()?),
+            Name::Srp => Some(srp::build()?),
+            Name::Faults => Some(faults::build()?),
+            Name::Preload => Some(preload::build()?),
+            Name::Soak => Some(soak::build(stage)?),
+            Name::Rust | Name::Generated | Name::Abi | Name::Clients | Name::Interop => None,
+        };
+        let stage = match name {
+            Name::Helgrind => library::stage_for_checkers()?,
+            Name::Preload => library::stage_preload()?,
+            _ => stage.to_path_buf(),
+        };
+        Ok(Self { stage, programs })
+    }
+}
+
+/// A suite that is to run.
+pub struct Beside<'a> {
+    /// Which one.
+    pub name: Name,
+    /// Where.
+    pub place: &'a Place,
+    /// What it needs.
+    pub built: &'a Built,
+    /// Without what is merely thorough.
+    pub quick: bool,
+}
+
+impl Beside<'_> {
+    /// Runs the suite and collects its cases; `alone` if no other was asked for.
+    pub fn run(&self, alone: bool, suite: &mut Suite) -> Result<()> {
+        match self.name {
+            Name::Conformance => conformance::run(self, suite),
+            Name::Hosts => hosts::run(self.place, &self.arguments(), suite),
+            Name::Srp => self.start(&srp::selection(alone), suite),
+            Name::Soak => self.start(&soak::selection(alone), suite),
+            _ => self.start(&[], suite),
+        }
+    }
+
+    /// Runs the part beside the device: all of it, or the `selection`.
+    pub fn start(&self, selection: &[String], suite: &mut Suite) -> Result<()> {
+        let mut arguments = self.arguments();
+        arguments.extend_from_slice(selection);
+        let status = self
+            .place
+            .run(&arguments, LIMIT, &mut Collector::new(suite))?;
+        ensure!(
+            status == 0,
+            "the part beside the device ended with status {status}"
+        );
+        Ok(())
+    }
+
+    /// Which suite, which library, which programs.
+    fn arguments(&self) -> Vec<String> {
+        let mut arguments = vec![self.name.text().to_owned()];
+        let mut option = |name: &str, folder: &Path| {
+            arguments.push(name.to_owned());
+            arguments.push(folder.to_string_lossy().into_owned());
+        };
+        option("--library", &self.built.stage);
+        if let Some(programs) = &self.built.programs {
+            option("--programs", programs);
+        }
+        if self.quick {
+            arguments.push("--quick".to_owned());
+        }
+        arguments
+    }
+}
