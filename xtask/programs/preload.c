@@ -585,6 +585,20 @@ static void run_case(char *name)
 	fail(__LINE__, program);
 }
 
+static void kernels_datagrams(void)
+{
+	struct sockaddr_in at = { .sin_family = AF_INET,
+				  .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t len = sizeof(at);
+	int from = socket(AF_INET, SOCK_DGRAM, 0), to = socket(AF_INET, SOCK_DGRAM, 0);
+	char got[8];
+
+	need(bind(to, (struct sockaddr *)&at, len) == 0);
+	need(getsockname(to, (struct sockaddr *)&at, &len) == 0);
+	need(sendto(from, "hello", 5, 0, (struct sockaddr *)&at, len) == 5);
+	need(recv(to, got, sizeof(got), 0) == 5 && memcmp(got, "hello", 5) == 0);
+}
+
 static void kernels_only(void)
 {
 	struct sockaddr_in at;
@@ -593,6 +607,7 @@ static void kernels_only(void)
 
 	need(!is_over_rdma(fd) && connect(fd, (struct sockaddr *)&at, sizeof(at)) == 0);
 	check_tcp(listener, fd);
+	kernels_datagrams();
 	need(threads() == 1);
 }
 
