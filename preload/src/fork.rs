@@ -109,7 +109,7 @@ pub fn find_to_wait(fd: c_int) -> Option<c_int> {
     }
 }
 
-/// Puts a socket that has connected in front of the TCP connection.
+/// Puts a socket that has connected behind the descriptor, in place of TCP.
 fn go_over(fd: c_int, socket: c_int) -> Option<c_int> {
     // SAFETY: a number.
     let flags = unsafe { next::fcntl(fd, libc::F_GETFL, std::ptr::null_mut()) };
