@@ -53,11 +53,12 @@ pub fn take_error(socket: c_int) -> c_int {
     }
 }
 
-/// Whether an error says that RDMA cannot serve here, while the kernel might.
+/// Whether an error says that RDMA cannot serve here, while the kernel might:
+/// no device has the address, or its nodes are missing or not permitted.
 pub fn is_refusal(errno: c_int) -> bool {
     matches!(
         errno,
-        libc::ENODEV | libc::EADDRNOTAVAIL | libc::EOPNOTSUPP | libc::ENOSYS
+        libc::ENODEV | libc::ENXIO | libc::ENOENT | libc::EACCES | libc::EADDRNOTAVAIL
     )
 }
 

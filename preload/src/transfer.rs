@@ -68,7 +68,7 @@ fn or_fall_back(
 ) -> ssize_t {
     if let Some(socket) = fork::find(fd) {
         let sent = over_rdma(socket);
-        if sent >= 0 || next::errno() != libc::ENODEV {
+        if sent >= 0 || !connect::is_refusal(next::errno()) {
             return sent;
         }
         connect::fall_back(socket);
