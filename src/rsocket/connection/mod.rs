@@ -185,7 +185,7 @@ impl Connection {
             let count = match self.endpoint.completions().poll(&mut batch) {
                 Ok(count) => count,
                 Err(error) => {
-                    self.fail(core, &error);
+                    self.device_failed(core, &error);
                     break;
                 }
             };
@@ -203,7 +203,7 @@ impl Connection {
             && core.link == Link::Up
             && let Err(error) = self.endpoint.post_receives(receives)
         {
-            self.fail(core, &error);
+            self.device_failed(core, &error);
         }
         self.send_controls(core);
     }
@@ -282,6 +282,15 @@ impl Connection {
         }
     }
 
+    /// A call of the device's failed. Once the device is gone, all do.
+    fn device_failed(&self, core: &mut Core, error: &Error) {
+        let errno = match error.errno() {
+            libc::EIO | libc::ENODEV => libc::ECONNRESET,
+            errno => errno,
+        };
+        self.fail(core, &Error::new(errno, error.step()));
+    }
+
     fn fail(&self, core: &mut Core, error: &Error) {
         core.changed |= std::mem::take(&mut core.draining);
         if core.link == Link::Up {
@@ -336,7 +345,7 @@ impl Connection {
             signaled: true,
         };
         if let Err(error) = self.endpoint.post_empty(&write) {
-            self.fail(core, &error);
+            self.device_failed(core, &error);
         }
         true
     }
@@ -367,7 +376,7 @@ impl Connection {
             }
         };
         if let Err(error) = posted {
-            self.fail(core, &error);
+            self.device_failed(core, &error);
         }
         true
     }
@@ -448,7 +457,7 @@ impl Connection {
             signaled: true,
         };
         if let Err(error) = self.endpoint.post_empty(&write) {
-            self.fail(core, &error);
+            self.device_failed(core, &error);
         }
     }
 
@@ -546,7 +555,7 @@ impl Notifier for Connection {
             }
             match self.endpoint.completions().arm() {
                 Ok(()) => core.armed = true,
-                Err(error) => self.fail(core, &error),
+                Err(error) => self.device_failed(core, &error),
             }
             true
         })
@@ -562,10 +571,7 @@ impl Notifier for Connection {
                     core.armed = wanted && self.waiters.is_shared() && completions.arm().is_ok();
                 }
                 Ok(false) => {}
-                Err(error) => {
-                    let gone = Error::new(libc::ECONNRESET, error.step());
-                    self.fail(core, &gone);
-                }
+                Err(error) => self.device_failed(core, &error),
             }
         });
     }

@@ -114,7 +114,7 @@ impl Connection {
             .endpoint
             .post_buffered(&write, segment.offset, segment.length);
         if let Err(error) = posted {
-            self.fail(core, &error);
+            self.device_failed(core, &error);
         }
     }
 
@@ -180,7 +180,7 @@ impl Connection {
                 .post_buffered(&write, segment.offset, segment.length)
         };
         if let Err(error) = posted {
-            self.fail(core, &error);
+            self.device_failed(core, &error);
         }
     }
 
