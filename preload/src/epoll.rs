@@ -7,10 +7,10 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use libc::{epoll_event, sigset_t};
+use libc::{epoll_event, sigset_t, timespec};
 
 use crate::connect::{Outcome, settle};
-use crate::poll::{Deadline, with_mask};
+use crate::poll::{Deadline, limit, with_mask};
 use crate::{fork, inside, next, rdmacm, table};
 
 /// What librdmacm's set says of the kernel's; others are descriptors.
@@ -189,8 +189,7 @@ fn report(set: c_int, event: &epoll_event) -> Option<epoll_event> {
 }
 
 /// Waits for the members of both sets.
-fn wait(set: c_int, over_rdma: c_int, events: &mut [epoll_event], timeout: c_int) -> c_int {
-    let deadline = Deadline::from_millis(timeout);
+fn wait(set: c_int, over_rdma: c_int, events: &mut [epoll_event], deadline: &Deadline) -> c_int {
     let blank = epoll_event { events: 0, u64: 0 };
     let mut taken = vec![blank; events.len().min(MOST)];
     loop {
@@ -252,7 +251,9 @@ pub unsafe extern "C" fn epoll_wait(
 ) -> c_int {
     // SAFETY: the caller's room.
     match (beside(set), unsafe { slice(events, most) }) {
-        (Some(over_rdma), Some(events)) => wait(set, over_rdma, events, timeout),
+        (Some(over_rdma), Some(events)) => {
+            wait(set, over_rdma, events, &Deadline::from_millis(timeout))
+        }
         // SAFETY: the caller's room.
         _ => unsafe { next::epoll_wait(set, events, most, timeout) },
     }
@@ -275,9 +276,38 @@ pub unsafe extern "C" fn epoll_pwait(
     match (beside(set), unsafe { slice(events, most) }) {
         (Some(over_rdma), Some(events)) => {
             // SAFETY: the caller's mask.
-            unsafe { with_mask(mask, || wait(set, over_rdma, events, timeout)) }
+            unsafe {
+                with_mask(mask, || {
+                    wait(set, over_rdma, events, &Deadline::from_millis(timeout))
+                })
+            }
         }
         // SAFETY: the caller's room and mask.
         _ => unsafe { next::epoll_pwait(set, events, most, timeout, mask) },
+    }
+}
+
+/// `epoll_pwait2(2)`, as [`epoll_pwait`].
+///
+/// # Safety
+/// As the original.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn epoll_pwait2(
+    set: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the caller's room and time.
+    let (found, time) = unsafe { (slice(events, most), limit(timeout)) };
+    match (beside(set), found, time) {
+        (Some(over_rdma), Some(events), Ok(limit)) => {
+            let deadline = Deadline::after(limit);
+            // SAFETY: the caller's mask.
+            unsafe { with_mask(mask, || wait(set, over_rdma, events, &deadline)) }
+        }
+        // SAFETY: the caller's arguments.
+        _ => unsafe { next::epoll_pwait2(set, events, most, timeout, mask) },
     }
 }

@@ -101,6 +101,7 @@ forward! {
     dup3(fd: c_int, to: c_int, flags: c_int) -> c_int;
     epoll_ctl(set: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int;
     epoll_pwait(set: c_int, events: *mut epoll_event, most: c_int, timeout: c_int, mask: *const sigset_t) -> c_int;
+    epoll_pwait2(set: c_int, events: *mut epoll_event, most: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int;
     epoll_wait(set: c_int, events: *mut epoll_event, most: c_int, timeout: c_int) -> c_int;
     fclose(stream: *mut FILE) -> c_int;
     getpeername(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int;

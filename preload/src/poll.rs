@@ -115,11 +115,14 @@ pub unsafe extern "C" fn poll(entries: *mut pollfd, count: nfds_t, timeout: c_in
     }
 }
 
-/// The limit that a time says.
+/// The limit that a time says; without a time there is none.
+///
+/// # Errors
+/// `EINVAL` if it is none.
 ///
 /// # Safety
 /// `time` is null or valid.
-unsafe fn limit(time: *const timespec) -> Result<Option<Duration>, c_int> {
+pub unsafe fn limit(time: *const timespec) -> Result<Option<Duration>, c_int> {
     // SAFETY: the caller vouches for it.
     let Some(time) = (unsafe { time.as_ref() }) else {
         return Ok(None);

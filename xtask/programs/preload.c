@@ -145,6 +145,7 @@ static long first(const char *call)
 	CALL(epoll_ctl, epoll_ctl(-1, EPOLL_CTL_ADD, -1, &event));
 	CALL(epoll_wait, epoll_wait(-1, &event, 1, 0));
 	CALL(epoll_pwait, epoll_pwait(-1, &event, 1, 0, NULL));
+	CALL(epoll_pwait2, epoll_pwait2(-1, &event, 1, &(struct timespec){ 0 }, NULL));
 	CALL(fcntl, fcntl(-1, F_GETFL));
 	CALL(getpeername, getpeername(-1, to, &len));
 	CALL(getsockname, getsockname(-1, to, &len));
@@ -173,9 +174,9 @@ static long first(const char *call)
 
 static const char *const calls[] = {
 	"accept", "accept4", "bind", "close", "connect", "dup", "dup2", "dup3", "epoll_ctl",
-	"epoll_wait", "epoll_pwait", "fcntl", "getpeername", "getsockname", "getsockopt", "ioctl",
-	"listen", "read", "readv", "recv", "recvfrom", "recvmsg", "recvmmsg", "send", "sendfile",
-	"sendmsg", "sendmmsg", "sendto", "setsockopt", "shutdown", "write", "writev",
+	"epoll_wait", "epoll_pwait", "epoll_pwait2", "fcntl", "getpeername", "getsockname",
+	"getsockopt", "ioctl", "listen", "read", "readv", "recv", "recvfrom", "recvmsg",
+	"recvmmsg", "send", "sendfile", "sendmsg", "sendmmsg", "sendto", "setsockopt", "shutdown", "write", "writev",
 };
 
 static int run(char *const words[])
@@ -405,6 +406,7 @@ static void mixed_waits(void)
 	need(epoll_wait(set, got, 4, -1) == 2);
 	need(read(ends[1], buffer, sizeof(buffer)) == 1);
 	need(epoll_wait(set, got, 4, -1) == 1 && got[0].data.fd == pipes[0]);
+	need(epoll_pwait2(set, got, 4, NULL, NULL) == 1 && got[0].data.fd == pipes[0]);
 	FD_ZERO(&readable);
 	FD_SET(pipes[0], &readable);
 	FD_SET(ends[1], &readable);
