@@ -325,6 +325,9 @@ fn block_device(lab: &Lab) -> Result<()> {
     result.map(drop)
 }
 
+/// A tree of files that is there on every kernel and userland.
+const TREE: &str = "/lib/modules/$(uname -r)/kernel/crypto";
+
 fn file_system(lab: &Lab) -> Result<()> {
     let (target, session) = lab.session("", "")?;
     let disk = session.disk()?.path();
@@ -333,11 +336,10 @@ fn file_system(lab: &Lab) -> Result<()> {
          mkfs.ext4 -q -E nodiscard {0}
          mkdir -p /mnt/srp
          mount -o discard {0} /mnt/srp
-         mkdir /mnt/srp/tree
-         cp -a /usr/include/linux /mnt/srp/tree
+         cp -a {TREE} /mnt/srp/tree
          head -c 4M /dev/urandom >/mnt/srp/random
          cp /mnt/srp/random /tmp/random
-         rm -r /mnt/srp/tree/linux/netfilter
+         rm -r /mnt/srp/tree/asymmetric_keys
          fstrim /mnt/srp
          umount /mnt/srp",
         disk.display()
@@ -350,7 +352,7 @@ fn file_system(lab: &Lab) -> Result<()> {
          mount -o ro {0} /mnt/srp
          trap 'umount /mnt/srp' EXIT
          cmp /tmp/random /mnt/srp/random
-         diff -r -x netfilter /usr/include/linux /mnt/srp/tree/linux",
+         diff -r -x asymmetric_keys {TREE} /mnt/srp/tree",
         disk.display()
     ))
     .context("after the second login")?;
