@@ -42,9 +42,11 @@ fn inquiry(lab: &Lab) -> Result<()> {
         ("di", "0x6000"),
         ("bl", "Maximum unmap LBA count"),
         ("bdc", "Non-rotating"),
-        ("lbpv", "Unmap command supported (LBPU): 1"),
+        ("lbpv", "LBPU=1"),
     ] {
         let said = sh(&format!("sg_vpd --page={page} {disk}"))?;
+        // As older versions of the program say it.
+        let said = said.replace("Unmap command supported (LBPU): 1", "LBPU=1");
         ensure!(said.contains(says), "{page}: {said}");
     }
     let capacity = sh(&format!("sg_readcap --long {disk}"))?;

@@ -232,7 +232,7 @@ fn end_with_session(lab: &Lab) -> Result<()> {
 }
 
 fn many_logins(lab: &Lab) -> Result<()> {
-    const BEFORE: usize = 20;
+    const BEFORE: usize = 10;
     /// What may be cached or fragmented.
     const SLACK_KIB: u64 = 1024;
     let mut target = lab.target("")?;

@@ -48,7 +48,7 @@ struct Size {
 }
 
 const USUAL: Size = Size {
-    logins: 40,
+    logins: 20,
     mixed_seconds: 15,
 };
 const FULL: Size = Size {
