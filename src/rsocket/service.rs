@@ -105,7 +105,8 @@ pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<()> {
 pub fn watch<T: Watched + 'static>(fd: RawFd, object: &Arc<T>) -> Result<()> {
     let service = service()?;
     let object: Weak<T> = Arc::downgrade(object);
-    locked(&service.watched).insert(fd, object);
+    let mut watched = locked(&service.watched);
+    watched.insert(fd, object);
     service.add(fd, u64::from(fd.cast_unsigned()))
 }
 
@@ -229,9 +230,16 @@ impl Service {
     }
 
     fn handle_object(&self, fd: RawFd) {
-        let object = locked(&self.watched).get(&fd).and_then(Weak::upgrade);
+        let object = {
+            let watched = locked(&self.watched);
+            let object = watched.get(&fd).and_then(Weak::upgrade);
+            if object.is_none() {
+                // With the lock: the number may become another's at any time.
+                self.remove(fd);
+            }
+            object
+        };
         let Some(object) = object else {
-            self.remove(fd);
             return;
         };
         let identity = Arc::as_ptr(&object);
