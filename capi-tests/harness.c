@@ -793,6 +793,13 @@ size_t heap_in_use(void)
 	return mallinfo2().uordblks;
 }
 
+int test_rounds(int usual)
+{
+	const char *text = getenv("RDMACM_TEST_ROUNDS");
+
+	return text ? atoi(text) : usual;
+}
+
 uint64_t now_ms(void)
 {
 	struct timespec now;

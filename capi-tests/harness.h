@@ -284,4 +284,10 @@ size_t heap_in_use(void);
 /* Monotonic time. */
 uint64_t now_ms(void);
 
+/*
+ * How often a case that tries for a race goes round: so often as usual, or as
+ * RDMACM_TEST_ROUNDS says, under checkers that make everything slow.
+ */
+int test_rounds(int usual);
+
 #endif

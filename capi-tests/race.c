@@ -15,13 +15,6 @@
 
 enum { FETCHERS = 2, WORKERS = 3, CASE_TIMEOUT = 300 };
 
-static int rounds(int usual)
-{
-	const char *text = getenv("RDMACM_TEST_ROUNDS");
-
-	return text ? atoi(text) : usual;
-}
-
 /* A little time, of a different length each round. */
 static void linger(int round)
 {
@@ -113,7 +106,7 @@ static void in_threads(void *(*work)(void *), void *argument)
 
 static void *resolve_and_destroy(void *channel)
 {
-	for (int round = 0; round < rounds(100); round++) {
+	for (int round = 0; round < test_rounds(100); round++) {
 		struct rdma_cm_id *id = make_id(channel, RDMA_PS_TCP);
 
 		CHECK_OK(rdma_resolve_addr(id, NULL, test_addr(7000), 5000));
@@ -136,7 +129,7 @@ static void *resolve_and_migrate(void *channels)
 {
 	struct rdma_event_channel **channel = channels;
 
-	for (int round = 0; round < rounds(60); round++) {
+	for (int round = 0; round < test_rounds(60); round++) {
 		struct rdma_cm_id *id = make_id(channel[0], RDMA_PS_TCP);
 
 		CHECK_OK(rdma_resolve_addr(id, NULL, test_addr(7000), 5000));
@@ -169,7 +162,7 @@ static void *resolve_name_and_destroy(void *channel)
 	write_cm_event_fn *write_cm_event = library_symbol("rdma_write_cm_event");
 	struct rdma_addrinfo hints = { .ai_flags = RAI_NUMERICHOST };
 
-	for (int round = 0; round < rounds(60); round++) {
+	for (int round = 0; round < test_rounds(60); round++) {
 		struct rdma_cm_id *id = make_id(channel, RDMA_PS_TCP);
 
 		CHECK_OK(resolve_addrinfo(id, "192.0.2.1", "7000", &hints));
@@ -194,7 +187,7 @@ TEST(names, "ids destroyed while names are resolved for them [race]", .timeout =
 
 static void *join_and_leave(void *channel)
 {
-	for (int round = 0; round < rounds(30); round++) {
+	for (int round = 0; round < test_rounds(30); round++) {
 		struct rdma_cm_id *id = make_id(channel, RDMA_PS_UDP);
 		struct sockaddr *group = make_addr("239.1.2.3", 0);
 
@@ -290,7 +283,7 @@ static void *connect_and_destroy(void *argument)
 	struct connecting *connecting = argument;
 	struct rdma_conn_param param = usual_param();
 
-	for (int round = 0; round < rounds(20); round++) {
+	for (int round = 0; round < test_rounds(20); round++) {
 		struct client client;
 		struct rdma_cm_id *id;
 

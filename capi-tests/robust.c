@@ -146,7 +146,7 @@ TEST(devices_twice, "free_devices of a freed or wild list does nothing [fix]")
 
 /* ---- Released by several threads at once ------------------------------------ */
 
-enum { RIVALS = 4, ROUNDS = 60 };
+enum { RIVALS = 4 };
 
 struct rivals {
 	pthread_barrier_t start;
@@ -204,7 +204,7 @@ TEST(destroy_rivals, "threads that destroy one id: one succeeds, the others get 
 	struct rdma_event_channel *channel = make_channel();
 	unsigned int before = open_descriptors();
 
-	for (int i = 0; i < ROUNDS; i++) {
+	for (int i = 0; i < test_rounds(60); i++) {
 		compete(make_id(channel, RDMA_PS_TCP), destroy_rival);
 		compete(make_id(NULL, RDMA_PS_TCP), destroy_rival);
 	}
@@ -217,7 +217,7 @@ TEST(ack_rivals, "threads that acknowledge one event: one succeeds, the others g
 {
 	struct rdma_event_channel *channel = make_channel();
 
-	for (int i = 0; i < ROUNDS; i++) {
+	for (int i = 0; i < test_rounds(60); i++) {
 		struct rdma_cm_id *id = make_id(channel, RDMA_PS_TCP);
 
 		CHECK_OK(rdma_resolve_addr(id, NULL, test_addr(7), 5000));
@@ -247,7 +247,7 @@ TEST(destroy_qp_rivals, "threads that destroy one queue pair: it is destroyed on
 
 	CHECK_OK(rdma_bind_addr(id, test_addr(0)));
 	before = open_descriptors();
-	for (int i = 0; i < ROUNDS / 2; i++) {
+	for (int i = 0; i < test_rounds(30); i++) {
 		struct rivals rivals = { .object = id };
 		pthread_t threads[RIVALS];
 

@@ -188,103 +188,67 @@ impl std::fmt::Debug for Condvar {
     }
 }
 
-/// `std::sync::RwLock` on `pthread_rwlock_t`, which is not destroyed: on Linux
-/// it holds nothing, and helgrind takes one that was never locked for invalid.
-pub struct RwLock<T> {
-    raw: UnsafeCell<libc::pthread_rwlock_t>,
-    value: UnsafeCell<T>,
-}
-
-// SAFETY: the value is reached only under the lock.
-unsafe impl<T: Send> Send for RwLock<T> {}
-// SAFETY: as for `Send`; readers share the value.
-unsafe impl<T: Send + Sync> Sync for RwLock<T> {}
+/// `std::sync::RwLock`, but one thread at a time may read. helgrind orders what a
+/// reader reads after what was written before it got the lock, but not what it
+/// writes: it reports a reader that finds a device which another thread has
+/// opened, and goes on to use a lock inside that nobody has used before.
+#[derive(Debug)]
+pub struct RwLock<T>(Mutex<T>);
 
 /// `std::sync::RwLockReadGuard`.
-pub struct RwLockReadGuard<'a, T>(&'a RwLock<T>);
+pub struct RwLockReadGuard<'a, T>(MutexGuard<'a, T>);
 /// `std::sync::RwLockWriteGuard`.
-pub struct RwLockWriteGuard<'a, T>(&'a RwLock<T>);
+pub struct RwLockWriteGuard<'a, T>(MutexGuard<'a, T>);
 
 impl<T> RwLock<T> {
     /// An unlocked lock.
     pub const fn new(value: T) -> Self {
-        Self {
-            raw: UnsafeCell::new(libc::PTHREAD_RWLOCK_INITIALIZER),
-            value: UnsafeCell::new(value),
-        }
+        Self(Mutex::new(value))
     }
 
-    /// Waits for shared access.
+    /// Waits for access that does not change the value.
     pub fn read(&self) -> LockResult<RwLockReadGuard<'_, T>> {
-        // SAFETY: an initialised lock that stays where it is while borrowed.
-        unsafe { libc::pthread_rwlock_rdlock(self.raw.get()) };
-        Ok(RwLockReadGuard(self))
+        Ok(RwLockReadGuard(clean(self.0.lock())))
     }
 
-    /// Waits for exclusive access.
+    /// Waits for access.
     pub fn write(&self) -> LockResult<RwLockWriteGuard<'_, T>> {
-        // SAFETY: as for `read`.
-        unsafe { libc::pthread_rwlock_wrlock(self.raw.get()) };
-        Ok(RwLockWriteGuard(self))
-    }
-}
-
-impl<T> std::fmt::Debug for RwLock<T> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RwLock").finish_non_exhaustive()
+        Ok(RwLockWriteGuard(clean(self.0.lock())))
     }
 }
 
 impl<T> Deref for RwLockReadGuard<'_, T> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: this thread holds the lock.
-        unsafe { &*self.0.value.get() }
-    }
-}
-
-impl<T> Drop for RwLockReadGuard<'_, T> {
-    fn drop(&mut self) {
-        // SAFETY: this thread holds the lock.
-        unsafe { libc::pthread_rwlock_unlock(self.0.raw.get()) };
+        &self.0
     }
 }
 
 impl<T> Deref for RwLockWriteGuard<'_, T> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: this thread holds the lock.
-        unsafe { &*self.0.value.get() }
+        &self.0
     }
 }
 
 impl<T> DerefMut for RwLockWriteGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: this thread alone holds the lock, and the guard is borrowed
-        // once.
-        unsafe { &mut *self.0.value.get() }
-    }
-}
-
-impl<T> Drop for RwLockWriteGuard<'_, T> {
-    fn drop(&mut self) {
-        // SAFETY: this thread holds the lock.
-        unsafe { libc::pthread_rwlock_unlock(self.0.raw.get()) };
+        &mut self.0
     }
 }
 
 /// `once_cell::sync::OnceCell`, with a lock taken at each access.
-pub struct OnceCell<T>(RwLock<Option<T>>);
+pub struct OnceCell<T>(Mutex<Option<T>>);
 
 impl<T> OnceCell<T> {
     /// An empty cell.
     pub const fn new() -> Self {
-        Self(RwLock::new(None))
+        Self(Mutex::new(None))
     }
 
     /// The value, if it was made.
     pub fn get(&self) -> Option<&T> {
-        let value = clean(self.0.read());
+        let value = clean(self.0.lock());
         // SAFETY: once set the value stays until the cell is borrowed mutably
         // or dropped, which the result's lifetime rules out.
         value
@@ -297,7 +261,7 @@ impl<T> OnceCell<T> {
         if let Some(value) = self.get() {
             return Ok(value);
         }
-        let mut value = clean(self.0.write());
+        let mut value = clean(self.0.lock());
         let value = match &mut *value {
             Some(value) => value,
             empty => empty.insert(make()?),
@@ -314,7 +278,7 @@ impl<T> OnceCell<T> {
 
     /// Takes the value out.
     pub fn take(&mut self) -> Option<T> {
-        let mut value = clean(self.0.write());
+        let mut value = clean(self.0.lock());
         value.take()
     }
 }

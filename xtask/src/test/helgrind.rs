@@ -21,7 +21,12 @@ const ON_BEHALF: [&str; 4] = ["vgpreload", "libc.so", "libc-", "libpthread"];
 /// Programs, and which of their cases. Left out is the case of `race` for which
 /// the library starts threads: how Rust's standard library hands a thread its
 /// work is hidden from helgrind.
-const PROGRAMS: [(&str, &[&str]); 1] = [("race", &["while other threads get"])];
+const PROGRAMS: [(&str, &[&str]); 4] = [
+    ("id", &["the first calls may come from several threads"]),
+    ("event", &["two threads that wait"]),
+    ("robust", &["threads that"]),
+    ("race", &["while other threads get"]),
+];
 
 /// The part beside the device.
 pub fn inside(bench: &Bench, suite: &mut Suite) -> Result<()> {
