@@ -427,9 +427,11 @@ impl Set {
                     if let Some(member) = members.sockets.get(&fd)
                         && let Some(notifier) = member.socket.notifier()
                     {
-                        notifier.take_notification();
                         // Others who wait for it learn of what has completed.
-                        self.notes.without(|| member.socket.poll(0));
+                        self.notes.without(|| {
+                            notifier.take_notification();
+                            member.socket.poll(0)
+                        });
                     }
                 }
                 Tag::Ordinary(fd) => {

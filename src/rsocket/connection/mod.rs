@@ -569,6 +569,9 @@ impl Notifier for Connection {
                     // Others count on the next completion to wake them.
                     let wanted = core.link == Link::Up || core.draining;
                     core.armed = wanted && self.waiters.is_shared() && completions.arm().is_ok();
+                    // What completed before that will not be notified again, and
+                    // the caller may find what it wants without a look.
+                    self.progress(core);
                 }
                 Ok(false) => {}
                 Err(error) => self.device_failed(core, &error),
