@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::abi::{
-    RDMA_CM_EVENT_ADDR_ERROR, RDMA_CM_EVENT_ADDR_RESOLVED, RDMA_CM_EVENT_ROUTE_ERROR,
-    RDMA_CM_EVENT_ROUTE_RESOLVED,
+    RDMA_CM_EVENT_ADDR_ERROR, RDMA_CM_EVENT_ADDR_RESOLVED, RDMA_CM_EVENT_DEVICE_REMOVAL,
+    RDMA_CM_EVENT_ROUTE_ERROR, RDMA_CM_EVENT_ROUTE_RESOLVED,
 };
 use crate::cm::address;
 use crate::error::{Error, Result};
@@ -272,7 +272,7 @@ impl Core {
                 address::resolve_route(&resolution.id, RESOLVE_MS).map(|()| None)
             }
             RDMA_CM_EVENT_ROUTE_RESOLVED => Handle::new(&resolution.id).map(Some),
-            RDMA_CM_EVENT_ADDR_ERROR | RDMA_CM_EVENT_ROUTE_ERROR => {
+            RDMA_CM_EVENT_ADDR_ERROR | RDMA_CM_EVENT_ROUTE_ERROR | RDMA_CM_EVENT_DEVICE_REMOVAL => {
                 Err(Error::new(report.errno(), "find the way to a peer"))
             }
             _ => return None,
