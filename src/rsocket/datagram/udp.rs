@@ -17,13 +17,14 @@ pub struct Udp {
 }
 
 impl Udp {
-    /// A new one of the address family `domain`, unbound.
+    /// A new one of the address family `domain`, unbound, which programs that
+    /// this one starts do not get.
     ///
     /// # Errors
     /// What `socket(2)` says.
     pub fn new(domain: i32) -> Result<Self> {
         // SAFETY: no pointers.
-        let fd = unsafe { libc::socket(domain, libc::SOCK_DGRAM, 0) };
+        let fd = unsafe { libc::socket(domain, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
         if fd < 0 {
             return Err(Error::last_os("create a UDP socket"));
         }
