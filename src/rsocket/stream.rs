@@ -304,6 +304,8 @@ impl Stream {
                 Phase::Init | Phase::Bound => {
                     address::resolve_addr(&self.id, None, destination, FIRST_TIMEOUT_MS)
                         .inspect_err(|error| self.common.set_error(error.errno()))?;
+                    // What an earlier attempt has left says nothing of this one.
+                    self.common.take_error();
                     *phase = Phase::Opening(Opening {
                         destination: *destination,
                         step: Step::Address,
@@ -834,8 +836,8 @@ impl Stream {
     }
 
     /// Shuts down one or both directions; blocking sockets wait for a while, or
-    /// as long as `SO_LINGER` says, until the peer is being told. Sockets without a connection have nothing
-    /// to shut down.
+    /// as long as `SO_LINGER` says, until the peer is being told. Sockets without
+    /// a connection have nothing to shut down.
     pub fn shutdown(&self, directions: Directions) {
         let Some(connection) = self.connection.get() else {
             return;
