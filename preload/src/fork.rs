@@ -216,8 +216,9 @@ fn connect_over_rdma(fd: c_int) -> Option<c_int> {
         events: libc::POLLIN,
         revents: 0,
     };
+    // Who goes on by TCP too early takes what the other side says for data.
     // SAFETY: one entry.
-    unsafe { next::poll(&mut entry, 1, -1) };
+    while unsafe { next::poll(&mut entry, 1, -1) } < 0 && next::errno() == libc::EINTR {}
     if peek(fd, 0) != Some(READY) {
         return None;
     }
@@ -254,7 +255,8 @@ impl Turn {
             unsafe {
                 libc::clock_gettime(libc::CLOCK_REALTIME, &mut limit);
                 limit.tv_sec = limit.tv_sec.saturating_add((PATIENCE / 1000).into());
-                libc::sem_timedwait(semaphore, &limit);
+                // A signal does not give the turn, which is given back in the end.
+                while libc::sem_timedwait(semaphore, &limit) != 0 && next::errno() == libc::EINTR {}
             }
         }
         Self(semaphore)
