@@ -103,10 +103,14 @@ impl srpt_rdma_ch {
                 &mut event,
             )
         };
-        if status < 0 {
-            return Err(Error::last_os("watch a descriptor"));
+        if status == 0 {
+            return Ok(());
         }
-        Ok(())
+        match Error::last_os("watch a descriptor") {
+            // Since an attempt to make a queue pair that came to nothing.
+            error if error.errno() == libc::EEXIST => Ok(()),
+            error => Err(error),
+        }
     }
 
     /// Makes queue pair, memory and rings.
