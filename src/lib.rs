@@ -4,8 +4,9 @@
 //! C programs use it through the functions of [`capi`], which are exported
 //! under the names, symbol versions and structure layouts of the original.
 //! Below lies a core that knows nothing of C conventions: [`cm`] is the
-//! connection manager, [`kapi`] what the kernel's own has beyond it, [`kernel`] speaks the kernel's command interface and
-//! [`verbs`] speaks to the system's libibverbs.
+//! connection manager, [`rsocket`] are sockets on top of it, [`kapi`] is what
+//! the kernel's own has beyond it, [`kernel`] speaks the kernel's command
+//! interface and [`verbs`] speaks to the system's libibverbs.
 
 pub mod abi;
 pub mod capi;
@@ -16,6 +17,7 @@ pub mod kapi;
 pub mod kernel;
 mod lock;
 pub mod rsocket;
+mod thread;
 pub mod verbs;
 
 pub use error::{Error, Result};

@@ -12,9 +12,9 @@ use std::sync::{Arc, Condvar, Mutex, Weak};
 
 use crate::error::Result;
 use crate::lock::{clean, locked};
+use crate::thread;
 
 use super::fork::PerProcess;
-use super::service::spawn;
 use super::stream::Stream;
 
 static FLUSHER: PerProcess<Flusher> = PerProcess::new();
@@ -79,7 +79,7 @@ fn flusher() -> Option<&'static Flusher> {
 
 fn start() -> Result<&'static Flusher> {
     let flusher: &'static Flusher = Box::leak(Box::default());
-    spawn("rsocket-send", || flusher.run())?;
+    thread::spawn("rsocket-send", || flusher.run())?;
     Ok(flusher)
 }
 

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::lock::{clean, locked};
+use crate::thread;
 
 use super::fork::PerProcess;
 use super::lingering::{self, EXIT_PATIENCE, Lingering};
@@ -68,34 +69,10 @@ fn service() -> Result<&'static Service> {
         service.add(service.wake.as_raw_fd(), WAKE)?;
         let service = Arc::new(service);
         let running = Arc::clone(&service);
-        spawn("rsocket", move || running.run())?;
+        thread::spawn("rsocket", move || running.run())?;
         // The thread never ends.
         Ok(Box::leak(Box::new(service)))
     })
-}
-
-/// Starts a thread of the library's own with all signals blocked, which it
-/// inherits.
-///
-/// # Errors
-/// `EAGAIN` and `ENOMEM` if there can be no more threads.
-pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<()> {
-    // SAFETY: both sets are valid for the calls, which touch nothing else.
-    let before = unsafe {
-        let mut all = std::mem::zeroed();
-        let mut before = std::mem::zeroed();
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-        before
-    };
-    let spawned = std::thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(body);
-    // SAFETY: as above.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
-    spawned
-        .map(drop)
-        .map_err(|error| Error::from_io(&error, "start a thread"))
 }
 
 /// Looks after `object` from now on whenever `fd` is readable.

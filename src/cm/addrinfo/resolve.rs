@@ -9,7 +9,6 @@
 use std::ffi::{CStr, CString};
 use std::mem;
 use std::sync::Arc;
-use std::thread;
 
 use crate::abi::{AF_IB, RAI_SA, RDMA_CM_EVENT_INTERNAL, RDMA_IB_IP_PS_MASK, RDMA_PS_IB};
 use crate::error::{Error, Result};
@@ -24,6 +23,7 @@ use crate::cm::dispatch::ADDRINFO_DONE;
 use crate::cm::id::Id;
 use crate::cm::messenger::Message;
 use crate::cm::{post, query, sync};
+use crate::thread;
 
 /// How far the resolution of an identifier's address information is.
 #[derive(Debug, Default)]
@@ -172,7 +172,7 @@ fn start_names(
     let id = Arc::clone(id);
     let node = node.map(CString::from);
     let service = service.map(CString::from);
-    spawn(move || {
+    thread::spawn("rdmacm-names", move || {
         let found = super::lookup(node.as_deref(), service.as_deref(), hints.as_ref());
         let last = match found {
             Ok(list) => Resolution::Resolved(list),
@@ -205,30 +205,6 @@ fn finish(id: &Arc<Id>, last: Resolution) -> Result<()> {
         arg: ADDRINFO_DONE,
     };
     post::post(id, &mut state, done)
-}
-
-/// Runs `work` on a thread that takes none of the program's signals.
-fn spawn(work: impl FnOnce() + Send + 'static) -> Result<()> {
-    let thread = thread::Builder::new().name("rdmacm-names".to_owned());
-    with_signals_blocked(|| thread.spawn(work))
-        .map(drop)
-        .map_err(|error| Error::from_io(&error, "start a thread for name resolution"))
-}
-
-/// Blocks all signals of the calling thread, which new threads inherit, while
-/// `action` runs.
-fn with_signals_blocked<T>(action: impl FnOnce() -> T) -> T {
-    // SAFETY: signal sets are plain memory, initialised by sigfillset and the
-    // first pthread_sigmask, neither of which can fail with these arguments.
-    unsafe {
-        let mut all: libc::sigset_t = mem::zeroed();
-        let mut before: libc::sigset_t = mem::zeroed();
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-        let result = action();
-        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
-        result
-    }
 }
 
 fn require_support(id: &Id) -> Result<()> {
