@@ -120,6 +120,7 @@ impl Id {
         id.publish(handle);
         id
     }
+
     /// Closes a channel that was private to this identifier, after the
     /// threads that wait on it have left.
     fn close_private(&self, channel: *mut rdma_event_channel) {
@@ -132,6 +133,7 @@ impl Id {
             Err(error) => log::error!("{self}: private channel left open: {error}"),
         }
     }
+
     /// Gives the identifier of a connection request a channel of its own and
     /// synchronous mode.
     pub(in crate::cm) fn become_synchronous(&self) -> Result<()> {
