@@ -4,7 +4,7 @@
 //!
 //! udpong runs on ours alone: the original cannot create the address handles of
 //! RoCE, neither for what it sends nor for what it answers. Not here:
-//! `rstream -T f`, which forks and needs the preload library.
+//! `rstream -T f`, which forks and needs the preload library ([`super::preload`]).
 
 use std::fs;
 use std::path::Path;

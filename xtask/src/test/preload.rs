@@ -8,11 +8,11 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 use super::compile;
 use crate::guest::program::{self, Ready, Running};
-use crate::guest::{Bench, device, ip};
+use crate::guest::{Bench, device, expand, ip};
 use crate::library::{Library, PRELOAD};
 use crate::report::{Outcome, Suite};
 
@@ -81,6 +81,14 @@ const ROWS: &[Row] = &[
     },
 ];
 
+/// A program that forks for each connection, with `RDMAV_FORK_SAFE`: begins by
+/// TCP and goes over to RDMA. Its server and its client, and their port.
+const FORKING: [&str; 2] = [
+    "rstream -T f -b $IP -p 7606 -S 1024 -C 100",
+    "rstream -T f -s $IP -p 7606 -S 1024 -C 100",
+];
+const FORKING_PORT: u16 = 7606;
+
 /// The longest that the calls may take.
 const LIMIT: Duration = Duration::from_secs(300);
 
@@ -107,6 +115,36 @@ pub fn inside(bench: &Bench, suite: &mut Suite) -> Result<()> {
             None => suite.check(row.name, run(row, bench, &data)),
         }
     }
+    let (ours, original) = (&bench.ours, &Library::Original);
+    for (server, client) in [(ours, ours), (ours, original), (original, ours)] {
+        let (on, by) = (server.name(), client.name());
+        suite.check(
+            format!("rstream forks: server on {on}, client on {by}"),
+            fork(server, client),
+        );
+    }
+    Ok(())
+}
+
+fn fork(server: &Library, client: &Library) -> Result<()> {
+    let packets = device::sent_packets()?;
+    let begin = |command: &str, library: &Library| {
+        let words = expand(command)?;
+        let words: Vec<_> = words.iter().map(String::as_str).collect();
+        let preload = preload(library)?;
+        let preload = preload.to_str().context("path of the library")?;
+        let env = [("LD_PRELOAD", preload), ("RDMAV_FORK_SAFE", "1")];
+        program::start_with(&words, library, &env)
+    };
+    let mut serving = begin(FORKING[0], server)?;
+    serving.wait_ready(Ready::ListeningOnTcp(FORKING_PORT))?;
+    begin(FORKING[1], client)?
+        .wait_success()
+        .with_context(|| format!("server: {}", serving.said()))?;
+    serving.wait_success()?;
+    let sent = device::sent_packets()?.saturating_sub(packets);
+    // 100 times there and back.
+    ensure!(sent >= 200, "the RDMA device sent {sent} packets");
     Ok(())
 }
 
@@ -115,12 +153,20 @@ fn is_there(name: &str) -> bool {
     PathBuf::from("/usr/bin").join(name).exists() || PathBuf::from("/bin").join(name).exists()
 }
 
-/// Starts a program with the library preloaded.
+/// The preload library that belongs to a librdmacm.
+fn preload(library: &Library) -> Result<PathBuf> {
+    if let Library::Ours(folder) = library {
+        return Ok(folder.join(PRELOAD));
+    }
+    fs::read_dir("/usr/lib")?
+        .filter_map(|entry| Some(entry.ok()?.path().join(PRELOAD)))
+        .find(|path| path.exists())
+        .context("the original's preload library is not installed")
+}
+
+/// Starts a program with our library preloaded.
 fn start(words: &[&str], bench: &Bench) -> Result<Running> {
-    let Library::Ours(folder) = &bench.ours else {
-        bail!("only ours is tested here");
-    };
-    let preload = folder.join(PRELOAD);
+    let preload = preload(&bench.ours)?;
     let preload = preload.to_str().context("path of the library")?;
     program::start_with(words, &bench.ours, &[("LD_PRELOAD", preload)])
 }
