@@ -76,7 +76,7 @@ static void *poll_some(void *argument)
 }
 
 TEST(crowd_of_pollers, "63 16 threads that poll overlapping sets see every event [race]",
-     .timeout = 60)
+     .timeout = 30)
 {
 	pthread_t threads[POLLERS];
 	char byte;
