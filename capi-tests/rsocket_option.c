@@ -169,6 +169,19 @@ TEST(kind, "12 14 [fix] a socket tells its kind and its access mode")
 	CHECK_OK(rclose(fd));
 }
 
+TEST(plain_close, "close(2) of a socket does the next one no harm [race]")
+{
+	int fd = rsocket(AF_INET, SOCK_STREAM, 0), next;
+
+	CHECK(fd >= 0);
+	CHECK_OK(close(fd));
+	next = rsocket(AF_INET, SOCK_STREAM, 0);
+	CHECK_EQ(next, fd);
+	CHECK(fcntl(next, F_GETFD) >= 0);
+	CHECK_OK(rbind(next, test_addr(PORT), addr_length(test_addr(PORT))));
+	CHECK_OK(rclose(next));
+}
+
 TEST(limit, "13 [fix] SO_RCVTIMEO ends an idle receive")
 {
 	struct ends e = make_ends(test_addr(PORT));

@@ -64,8 +64,8 @@ int rbind(int socket, const struct sockaddr *addr, socklen_t addrlen);
 // Makes a socket accept connections; at most backlog and one that raccept
 // has not returned yet, further ones are refused.
 //
-// Returns 0, or -1 with errno: EBADF, EINVAL if it is connected,
-// EADDRINUSE.
+// Returns 0, or -1 with errno: EBADF, EOPNOTSUPP for datagrams, EINVAL
+// if it is connected, EADDRINUSE.
 //
 // What the caller has to see to:
 // It takes no pointers.
@@ -77,8 +77,8 @@ int rlisten(int socket, int backlog);
 //
 // The new socket has the listener's sizes and options, and is blocking.
 //
-// Returns -1 with errno: EBADF, EINVAL if the socket does not listen,
-// EAGAIN, EINTR.
+// Returns -1 with errno: EBADF, EOPNOTSUPP for datagrams, EINVAL if the
+// socket does not listen, ENODEV if its device was removed, EAGAIN, EINTR.
 //
 // What the caller has to see to:
 // addr is NULL or may be written for *addrlen bytes; addrlen is NULL or valid.

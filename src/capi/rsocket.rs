@@ -313,8 +313,8 @@ pub unsafe extern "C" fn rbind(socket: c_int, addr: *const sockaddr, addrlen: so
 /// Makes a socket accept connections; at most `backlog` and one that `raccept`
 /// has not returned yet, further ones are refused.
 ///
-/// Returns 0, or -1 with errno: `EBADF`, `EINVAL` if it is connected,
-/// `EADDRINUSE`.
+/// Returns 0, or -1 with errno: `EBADF`, `EOPNOTSUPP` for datagrams, `EINVAL`
+/// if it is connected, `EADDRINUSE`.
 ///
 /// # Safety
 /// It takes no pointers.
@@ -332,8 +332,8 @@ pub unsafe extern "C" fn rlisten(socket: c_int, backlog: c_int) -> c_int {
 ///
 /// The new socket has the listener's sizes and options, and is blocking.
 ///
-/// Returns -1 with errno: `EBADF`, `EINVAL` if the socket does not listen,
-/// `EAGAIN`, `EINTR`.
+/// Returns -1 with errno: `EBADF`, `EOPNOTSUPP` for datagrams, `EINVAL` if the
+/// socket does not listen, `ENODEV` if its device was removed, `EAGAIN`, `EINTR`.
 ///
 /// # Safety
 /// `addr` is NULL or may be written for `*addrlen` bytes; `addrlen` is NULL or valid.

@@ -350,7 +350,11 @@ impl Stream {
                 Phase::Connected => return Ok(()),
                 Phase::Opening(_) => {}
                 _ => {
-                    let errno = self.common.error();
+                    // Another thread may have taken the reason (SO_ERROR).
+                    let errno = match self.common.error() {
+                        0 => libc::ENOTCONN,
+                        errno => errno,
+                    };
                     return Err(Error::new(errno, "connect"));
                 }
             }

@@ -85,10 +85,12 @@ impl<T: Clone> Table<T> {
             .write()
             .unwrap_or_else(PoisonError::into_inner)
             .replace((fork::generation(), object));
-        if let Some((generation, old)) = old
-            && generation != fork::generation()
-        {
-            // Freeing it would touch what the parent goes on to use.
+        if let Some((generation, old)) = old {
+            if generation == fork::generation() {
+                log::warn!("descriptor {fd} was closed by close(2), its socket lives on");
+            }
+            // Freeing it would touch what the parent goes on to use, or close the
+            // descriptor of the newer object.
             std::mem::forget(old);
         }
         Ok(())

@@ -339,7 +339,10 @@ impl Shared {
     ) -> std::result::Result<(), RejectReason> {
         login::check(login, &self.settings)?;
         self.target.admit(info)?;
-        if self.sessions.channels() >= self.settings.channels {
+        // A channel that is replaced leaves its session at once and lives on, with
+        // its thread and memory, until it has come to rest.
+        let most = self.settings.channels;
+        if self.sessions.channels() >= most || *self.running() >= most.saturating_mul(2) {
             return Err(RejectReason::ChannelLimitReached);
         }
         Ok(())

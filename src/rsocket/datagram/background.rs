@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::lock::locked;
 
 use super::super::events::Report;
-use super::super::service::Watched;
+use super::super::service::{self, Watched};
 use super::Datagram;
 use super::header::{self, Purpose, Side};
 
@@ -81,7 +81,14 @@ impl Datagram {
                     drop(over);
                 }
                 Err(error) if error.errno() == libc::EINTR => {}
-                Err(_) => return,
+                Err(error) => {
+                    if error.errno() != libc::EAGAIN {
+                        // It would be readable for ever.
+                        log::error!("no events of the connection manager any more: {error}");
+                        service::forget(channel.descriptor(), self);
+                    }
+                    return;
+                }
             }
         }
     }

@@ -325,18 +325,21 @@ impl Endpoint {
     }
 
     /// Handles what has completed and passes what has arrived to `arrived`,
-    /// which says whether to keep it. Returns how much there was.
+    /// which says whether to keep it. Returns how much there was. What fails
+    /// does not keep the rest from being handled.
     ///
     /// # Errors
     /// `EIO` if the device cannot say, else what libibverbs says.
     pub fn progress(&mut self, mut arrived: impl FnMut(Arrival) -> bool) -> Result<usize> {
         let mut batch = [const { MaybeUninit::<ibv_wc>::uninit() }; BATCH];
         let mut total = 0usize;
+        let mut outcome = Ok(());
         loop {
             let count = self.completions.poll(&mut batch)?;
             for wc in batch.iter().take(count) {
                 // SAFETY: the poll filled the first `count`.
-                self.completed(unsafe { wc.assume_init_ref() }, &mut arrived)?;
+                let handled = self.completed(unsafe { wc.assume_init_ref() }, &mut arrived);
+                outcome = outcome.and(handled);
             }
             total = total.saturating_add(count);
             if count < BATCH {
@@ -344,7 +347,7 @@ impl Endpoint {
             }
         }
         self.recover();
-        Ok(total)
+        outcome.map(|()| total)
     }
 
     fn completed(&mut self, wc: &ibv_wc, arrived: &mut impl FnMut(Arrival) -> bool) -> Result<()> {
