@@ -80,7 +80,7 @@ struct Note {
 }
 
 impl Document {
-    /// Reads what [`Document::fmt`] wrote; what is missing was not seen.
+    /// Reads what [`record`] wrote; what is missing was not seen.
     fn read(text: &str) -> Self {
         let mut document = Self {
             columns: Vec::new(),
