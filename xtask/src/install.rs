@@ -33,7 +33,8 @@ const LIBRARIES: [Library; 2] = [
 /// Command line of `cargo xtask install`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Where the files will be used from
+    /// Where the files will be used from; below /usr/local, ldconfig makes them
+    /// take the place of the distribution's
     #[arg(long, default_value = "/usr/local", value_name = "DIR")]
     prefix: PathBuf,
     /// Put before every path that is written, for packaging

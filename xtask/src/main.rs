@@ -43,13 +43,14 @@ enum Task {
     Setup(setup::Args),
     /// Show the library at work: rping, or a disk over SRP
     Demo(demo::Args),
-    /// Run all tests
+    /// Run all tests, but interop and srp only when named
     Test(test::Args),
     /// Make another root file system for the virtual machine
     Root(vm::roots::Args),
     #[command(hide = true)]
     Guest(guest::Args),
-    /// Install the library, headers, librdmacm.pc and manual pages
+    /// Install the libraries, headers, files for pkg-config, srp-target and manual
+    /// pages
     Install(install::Args),
     /// Regenerate docs/symbols.md, the status of every exported name
     Matrix(matrix::Args),
