@@ -278,6 +278,26 @@ TEST(migrate_from_sync, "synchronous id migrates to a channel and is asynchronou
 	rdma_destroy_event_channel(channel);
 }
 
+TEST(migrate_own, "migrate to the channel that the id has: asynchronous 0, private EINVAL [fix]")
+{
+	struct rdma_event_channel *channel = make_channel();
+	struct rdma_cm_id *id = make_id(channel, RDMA_PS_TCP);
+	struct rdma_cm_id *synchronous = make_id(NULL, RDMA_PS_TCP);
+	unsigned int descriptors;
+
+	CHECK_OK(rdma_migrate_id(id, channel));
+	CHECK_OK(rdma_resolve_addr(id, NULL, test_addr(7000), 5000));
+	CHECK_EQ(take_event(channel, RDMA_CM_EVENT_ADDR_RESOLVED), 0);
+	descriptors = open_descriptors();
+	CHECK_ERRNO(rdma_migrate_id(synchronous, synchronous->channel), EINVAL);
+	CHECK_EQ(open_descriptors(), descriptors);
+	CHECK_OK(rdma_resolve_addr(synchronous, NULL, test_addr(7000), 5000));
+	CHECK_EQ(synchronous->event->event, RDMA_CM_EVENT_ADDR_RESOLVED);
+	CHECK_OK(rdma_destroy_id(synchronous));
+	CHECK_OK(rdma_destroy_id(id));
+	rdma_destroy_event_channel(channel);
+}
+
 TEST(migrate_closed, "migrate to a closed descriptor: EBADF, nothing changes")
 {
 	struct rdma_event_channel *channel = make_channel(), *closed = make_channel();

@@ -73,6 +73,28 @@ TEST(channel_reused, "the descriptor of a channel becomes another file: destroyi
 	rdma_destroy_event_channel(channel);
 }
 
+TEST(channel_no_answer, "a channel's descriptor becomes a file that takes anything: EBADF, no hang [fix]",
+     .timeout = 8)
+{
+	struct rdma_event_channel *channel = make_channel(), *other = make_channel();
+	struct rdma_cm_id *moved = make_id(other, RDMA_PS_TCP), *id;
+	struct rdma_cm_id *synchronous = make_id(NULL, RDMA_PS_TCP);
+	struct rdma_cm_event *event;
+	int null = open("/dev/null", O_RDWR);
+
+	CHECK(null >= 0);
+	CHECK(dup2(null, channel->fd) == channel->fd);
+	CHECK(dup2(null, synchronous->channel->fd) == synchronous->channel->fd);
+	CHECK_ERRNO(rdma_get_cm_event(channel, &event), EBADF);
+	CHECK_ERRNO(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), EBADF);
+	CHECK_ERRNO(rdma_migrate_id(moved, channel), EBADF);
+	CHECK_ERRNO(rdma_resolve_addr(synchronous, NULL, test_addr(7), 1000), EBADF);
+	CHECK_OK(rdma_destroy_id(moved));
+	CHECK_OK(rdma_destroy_id(synchronous));
+	rdma_destroy_event_channel(channel);
+	rdma_destroy_event_channel(other);
+}
+
 TEST(channel_event_held, "an event outlives its channel and its id's kernel object")
 {
 	struct rdma_event_channel *channel = make_channel();

@@ -247,8 +247,71 @@ TEST(multicast, "joining a group waits for the result")
 	CHECK_OK(rdma_join_multicast(id, make_addr("239.1.2.3", 0), &context));
 	CHECK_EQ(id->event->event, RDMA_CM_EVENT_MULTICAST_JOIN);
 	CHECK(id->event->param.ud.private_data == &context);
-	/* Leaving waits for the join event to be acknowledged; the id holds it. */
+	/* On the original, leaving waits for the join event, which the id holds. */
 	destroy(id);
+}
+
+TEST(multicast_leave, "leaving a group does not wait for the event that the id holds [fix]",
+     .timeout = 8)
+{
+	struct rdma_cm_id *id = make_id(NULL, RDMA_PS_UDP);
+	int context;
+
+	CHECK_OK(rdma_bind_addr(id, test_addr(0)));
+	make_qp(id);
+	for (int i = 0; i < 2; i++) {
+		CHECK_OK(rdma_join_multicast(id, make_addr("239.1.2.3", 0), &context));
+		CHECK_OK(rdma_leave_multicast(id, make_addr("239.1.2.3", 0)));
+		CHECK_EQ(id->event->event, RDMA_CM_EVENT_MULTICAST_JOIN);
+		CHECK(id->event->param.ud.private_data == &context);
+	}
+	destroy(id);
+}
+
+static void *request(void *id)
+{
+	struct rdma_conn_param param = usual_param();
+
+	CHECK_ERRNO(rdma_connect(id, &param), ECONNREFUSED);
+	return NULL;
+}
+
+TEST(listener_first, "destroying a listener does not wait for a request that another id holds [fix]",
+     .timeout = 8)
+{
+	struct rdma_cm_id *listener = make_id(NULL, RDMA_PS_TCP);
+	struct rdma_cm_id *client = make_id(NULL, RDMA_PS_TCP), *id;
+	pthread_t thread;
+
+	CHECK_OK(rdma_bind_addr(listener, test_addr(0)));
+	CHECK_OK(rdma_listen(listener, 1));
+	CHECK_OK(rdma_resolve_addr(client, NULL, rdma_get_local_addr(listener), 5000));
+	make_qp(client);
+	CHECK_OK(rdma_resolve_route(client, 5000));
+	CHECK_OK(pthread_create(&thread, NULL, request, client));
+	CHECK_OK(rdma_get_request(listener, &id));
+	CHECK_OK(rdma_destroy_id(listener));
+	CHECK_EQ(id->event->event, RDMA_CM_EVENT_CONNECT_REQUEST);
+	CHECK_EQ(id->event->param.conn.private_data_len, REQ_DATA);
+	CHECK_OK(rdma_ack_cm_event(id->event));
+	id->event = NULL;
+	CHECK_OK(rdma_reject(id, NULL, 0));
+	CHECK_OK(rdma_destroy_id(id));
+	CHECK_OK(pthread_join(thread, NULL));
+	destroy(client);
+}
+
+TEST(user_event, "a USER event does not end a step of a synchronous id [fix]", .timeout = 8)
+{
+	write_cm_event_fn *write_cm_event = library_symbol("rdma_write_cm_event");
+	struct rdma_cm_id *id = make_id(NULL, RDMA_PS_TCP);
+
+	for (int status = -1; status <= 1; status++)
+		CHECK_OK(write_cm_event(id, (enum rdma_cm_event_type)EVENT_USER, status, 1));
+	CHECK_OK(rdma_resolve_addr(id, NULL, test_addr(7000), 5000));
+	CHECK_EQ(id->event->event, RDMA_CM_EVENT_ADDR_RESOLVED);
+	CHECK(id->verbs);
+	CHECK_OK(rdma_destroy_id(id));
 }
 
 TEST(no_leak, "twenty synchronous connections leave no descriptors behind", .timeout = 120)

@@ -815,8 +815,8 @@ int rdma_set_option(struct rdma_cm_id *id, int level, int optname, void *optval,
 // handed out on the old channel are acknowledged.
 //
 // Returns 0, or -1 with errno, and then nothing has changed: EINVAL if the
-// identifier is synchronous already and channel is NULL. See
-// rdma_migrate_id(3).
+// identifier is synchronous already and channel is NULL or the one that it
+// has. See rdma_migrate_id(3).
 //
 // What the caller has to see to:
 // channel is NULL or alive.

@@ -824,8 +824,8 @@ pub unsafe extern "C" fn rdma_set_option(
 /// handed out on the old channel are acknowledged.
 ///
 /// Returns 0, or -1 with errno, and then nothing has changed: `EINVAL` if the
-/// identifier is synchronous already and `channel` is NULL. See
-/// rdma_migrate_id(3).
+/// identifier is synchronous already and `channel` is NULL or the one that it
+/// has. See rdma_migrate_id(3).
 ///
 /// # Safety
 /// `channel` is NULL or alive.

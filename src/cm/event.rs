@@ -39,6 +39,8 @@ pub struct Event {
     private_data: [u8; RDMA_MAX_PRIVATE_DATA],
     owner: Arc<Id>,
     membership: Option<Arc<Membership>>,
+    /// Whether nobody waits for the acknowledgement any more.
+    completed: bool,
 }
 
 impl Event {
@@ -57,6 +59,7 @@ impl Event {
             private_data: [0; RDMA_MAX_PRIVATE_DATA],
             owner: Arc::clone(owner),
             membership: None,
+            completed: false,
         })
     }
 
@@ -138,7 +141,7 @@ impl Event {
     }
 
     /// Hands the event to C.
-    fn publish(self: Box<Self>) -> *mut rdma_cm_event {
+    pub(super) fn publish(self: Box<Self>) -> *mut rdma_cm_event {
         for account in self.accounts() {
             account.note(self.public.event);
         }
@@ -151,6 +154,11 @@ impl Event {
         let event = NonNull::from(Box::leak(self));
         LIVE.insert(event.as_ptr() as u64, Held(event));
         event.as_ptr().cast()
+    }
+
+    /// Type and status.
+    pub fn outcome(&self) -> (rdma_cm_event_type, i32) {
+        (self.public.event, self.public.status)
     }
 
     fn status(&self) -> EventStatus {
@@ -166,8 +174,12 @@ impl Event {
         group.into_iter().chain([self.owner.accounting()])
     }
 
-    /// Counts the event as acknowledged.
-    fn complete(&self) {
+    /// Counts the event as acknowledged, once. What it refers to stays in
+    /// memory until it is freed.
+    pub(super) fn complete(&mut self) {
+        if std::mem::replace(&mut self.completed, true) {
+            return;
+        }
         for account in self.accounts() {
             account.complete();
         }
@@ -208,10 +220,11 @@ impl fmt::Display for Event {
 /// `channel` is null or points to a channel that outlives the call.
 pub unsafe fn get(channel: *const rdma_event_channel) -> Result<*mut rdma_cm_event> {
     // SAFETY: the caller vouches for the channel.
-    unsafe { get_while(channel, || true) }
+    unsafe { get_while(channel, || true) }.map(Event::publish)
 }
 
-/// Like [`get`], as long as `wanted` says so. It is asked before each wait.
+/// Like [`get`], as long as `wanted` says so. It is asked before each wait. The
+/// event is not yet C's.
 ///
 /// # Errors
 /// As for [`get`]; `ECANCELED` if no event is wanted any more.
@@ -221,13 +234,13 @@ pub unsafe fn get(channel: *const rdma_event_channel) -> Result<*mut rdma_cm_eve
 pub(super) unsafe fn get_while(
     channel: *const rdma_event_channel,
     wanted: impl Fn() -> bool,
-) -> Result<*mut rdma_cm_event> {
+) -> Result<Box<Event>> {
     while wanted() {
         // SAFETY: the caller vouches for the channel.
         let fd = unsafe { channel::descriptor(channel) }?;
         let kernel_event = submit(fd, GetEvent::new())?;
         if let Some(event) = dispatch::deliver(kernel_event) {
-            return Ok(event.publish());
+            return Ok(event);
         }
     }
     Err(Error::new(libc::ECANCELED, "wait for an event"))
@@ -243,7 +256,7 @@ pub fn acknowledge(event: *mut rdma_cm_event) -> Result<()> {
         .ok_or(Error::invalid("acknowledge what is no pending event"))?;
     // SAFETY: removed from the registry, so this thread owns the event that
     // `publish` leaked.
-    let event = unsafe { Box::from_raw(event.as_ptr()) };
+    let mut event = unsafe { Box::from_raw(event.as_ptr()) };
     event.complete();
     Ok(())
 }

@@ -2,13 +2,15 @@
 //! asynchronous step into a blocking call.
 //!
 //! The event that ended the latest step stays in the public member `event`
-//! until the next step, migration or destruction.
+//! until the next step, migration or destruction. It counts as acknowledged:
+//! who destroys a listener whose request an identifier keeps, or leaves a group
+//! whose join it has just waited for, would wait for himself.
 
 use std::sync::Arc;
 
 use crate::abi::{
     RDMA_CM_EVENT_ADDR_CHANGE, RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_DEVICE_REMOVAL,
-    RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_TIMEWAIT_EXIT, rdma_cm_event, rdma_cm_event_type,
+    RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_TIMEWAIT_EXIT, RDMA_CM_EVENT_USER, rdma_cm_event_type,
 };
 use crate::error::{Error, Result};
 
@@ -18,7 +20,8 @@ use super::{event, qp};
 /// Waits for the event that ends the step just started; returns at once for
 /// an identifier that is not synchronous.
 ///
-/// Blocks without a time limit of its own. Signals do not end the wait.
+/// Blocks without a time limit of its own. Signals do not end the wait, nor do
+/// user events, which are dropped.
 ///
 /// # Errors
 /// `ECANCELED` if another thread destroyed or migrated the identifier,
@@ -49,7 +52,8 @@ fn wait(id: &Arc<Id>, unrelated: impl Fn(rdma_cm_event_type) -> bool) -> Result<
     let _waiting = id.begin_waiting();
     loop {
         let (kind, status) = next(id)?;
-        if status == 0 && unrelated(kind) {
+        // The status of a user event is the program's own.
+        if kind == RDMA_CM_EVENT_USER || status == 0 && unrelated(kind) {
             continue;
         }
         return match kind {
@@ -66,7 +70,7 @@ fn wait(id: &Arc<Id>, unrelated: impl Fn(rdma_cm_event_type) -> bool) -> Result<
 fn next(id: &Arc<Id>) -> Result<(rdma_cm_event_type, i32)> {
     id.release_event();
     let channel = id.channel();
-    let event = loop {
+    let mut event = loop {
         // SAFETY: the channel is private to the identifier and not closed
         // while a thread waits.
         match unsafe { event::get_while(channel, || id.may_wait_on(channel)) } {
@@ -74,13 +78,10 @@ fn next(id: &Arc<Id>) -> Result<(rdma_cm_event_type, i32)> {
             other => break other?,
         }
     };
-    id.set_event(event);
-    Ok(summary(event))
-}
-
-fn summary(event: *const rdma_cm_event) -> (rdma_cm_event_type, i32) {
-    // SAFETY: the event was just fetched and nobody has acknowledged it.
-    unsafe { ((*event).event, (*event).status) }
+    event.complete();
+    let outcome = event.outcome();
+    id.set_event(event.publish());
+    Ok(outcome)
 }
 
 fn outcome(kind: rdma_cm_event_type, status: i32) -> Result<()> {

@@ -56,6 +56,13 @@ pub trait Reply: Plain {
         reply.overlay(bytes);
         reply
     }
+
+    /// Whether the reply is still as [`Reply::preset`], in a field to which the
+    /// kernel gives another value: whoever took the command is no connection
+    /// manager.
+    fn is_missing(&self) -> bool {
+        false
+    }
 }
 
 impl Reply for () {}
@@ -81,7 +88,8 @@ struct Packet<C> {
 ///
 /// `fd` is a number and not a borrowed descriptor, since it comes from a
 /// structure that programs may change or close at any time; a descriptor that
-/// is not open fails with `EBADF`.
+/// is not open fails with `EBADF`, and so does another file that takes the
+/// command, if there is a reply to miss ([`Reply::is_missing`]).
 ///
 /// Blocks as long as the kernel does: `GET_EVENT` until there is an event
 /// (unless the descriptor is non-blocking), `DESTROY_ID`, `MIGRATE_ID` and
@@ -99,6 +107,9 @@ pub fn submit<C: Command>(fd: RawFd, command: C) -> Result<C::Reply> {
     // SAFETY: `reply` is exclusively ours, `room` bytes long, and plain, so
     // whatever the kernel writes there is a valid value.
     unsafe { write_command(fd, command, (&raw mut reply).cast(), room)? };
+    if reply.is_missing() {
+        return Err(Error::new(libc::EBADF, C::STEP));
+    }
     Ok(reply)
 }
 

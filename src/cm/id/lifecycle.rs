@@ -164,14 +164,15 @@ impl Id {
     /// the old channel is acknowledged.
     ///
     /// # Errors
-    /// `EINVAL` if it is synchronous already and `channel` is null; else what
-    /// the kernel says. On failure nothing has changed.
+    /// `EINVAL` if it is synchronous already and `channel` is null or the
+    /// private one, which is closed with synchronous mode; else what the kernel
+    /// says. On failure nothing has changed.
     ///
     /// # Safety
     /// `channel` is null or points to a live event channel.
     pub unsafe fn migrate(&self, channel: *mut rdma_event_channel) -> Result<()> {
         let was_synchronous = self.is_synchronous();
-        if channel.is_null() && was_synchronous {
+        if was_synchronous && (channel.is_null() || channel == self.channel()) {
             return Err(Error::invalid("migrate a synchronous identifier"));
         }
         let private = channel.is_null();

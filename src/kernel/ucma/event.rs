@@ -118,7 +118,18 @@ impl KernelEvent {
     }
 }
 
-impl Reply for KernelEvent {}
+impl Reply for KernelEvent {
+    fn preset() -> Self {
+        Self {
+            event: u32::MAX,
+            ..Self::zeroed()
+        }
+    }
+
+    fn is_missing(&self) -> bool {
+        self.event == u32::MAX
+    }
+}
 
 impl WriteCmEvent {
     /// Writes `event` with `status` and `arg` to the identifier `id`.

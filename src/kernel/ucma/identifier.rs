@@ -59,7 +59,15 @@ impl CreateId {
     }
 }
 
-impl Reply for IdReply {}
+impl Reply for IdReply {
+    fn preset() -> Self {
+        Self { id: u32::MAX }
+    }
+
+    fn is_missing(&self) -> bool {
+        self.id == u32::MAX
+    }
+}
 
 impl DestroyId {
     /// Destroys the identifier `id`.
@@ -71,7 +79,17 @@ impl DestroyId {
     }
 }
 
-impl Reply for EventsReported {}
+impl Reply for EventsReported {
+    fn preset() -> Self {
+        Self {
+            events_reported: u32::MAX,
+        }
+    }
+
+    fn is_missing(&self) -> bool {
+        self.events_reported == u32::MAX
+    }
+}
 
 impl MigrateId {
     /// Moves the identifier `id` from the channel `old_fd`.

@@ -1,5 +1,6 @@
 //! Commands and replies as the kernel sees them, byte by byte.
 
+use std::fs::File;
 use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
@@ -16,7 +17,10 @@ use crate::verbs::bindings::ibv_gid;
 /// The bytes that a command writes, with the address for the reply cleared.
 fn written<C: Command>(command: C, response: Option<usize>) -> Vec<u8> {
     let (mut reader, writer) = UnixStream::pair().unwrap();
-    submit(writer.as_raw_fd(), command).unwrap();
+    // Nobody answers, which some commands notice.
+    if let Err(error) = submit(writer.as_raw_fd(), command) {
+        assert_eq!(error.errno(), libc::EBADF);
+    }
     drop(writer);
     let mut bytes = Vec::new();
     reader.read_to_end(&mut bytes).unwrap();
@@ -259,6 +263,31 @@ fn private_data_has_at_most_255_bytes() {
         Reject::new(9, &[0; 256], 0).unwrap_err().errno(),
         libc::EINVAL
     );
+}
+
+#[test]
+fn a_file_that_does_not_answer_is_no_channel() {
+    let file = File::options().write(true).open("/dev/null").unwrap();
+    let fd = file.as_raw_fd();
+    for errno in [
+        submit(fd, GetEvent::new())
+            .map_err(|error| error.errno())
+            .err(),
+        submit(fd, CreateId::new(8, 0x0106, 2))
+            .map_err(|error| error.errno())
+            .err(),
+        submit(fd, DestroyId::new(0))
+            .map_err(|error| error.errno())
+            .err(),
+        submit(fd, MigrateId::new(0, 3))
+            .map_err(|error| error.errno())
+            .err(),
+        submit(fd, LeaveMulticast::new(0))
+            .map_err(|error| error.errno())
+            .err(),
+    ] {
+        assert_eq!(errno, Some(libc::EBADF));
+    }
 }
 
 #[test]
