@@ -270,6 +270,53 @@ TEST(own_cqs, "59 both CQs of the caller are neither recorded nor destroyed")
 	CHECK_OK(ibv_destroy_cq(cq));
 }
 
+TEST(empty_queues, "59 queues without entries have CQs of the library as well [fix]")
+{
+	struct rdma_event_channel *channel = make_channel();
+	struct rdma_cm_id *id = make_id(channel, RDMA_PS_TCP);
+	unsigned int descriptors;
+
+	CHECK_OK(rdma_bind_addr(id, test_addr(0)));
+	descriptors = open_descriptors();
+	for (int empty = 1; empty < 4; empty++) {
+		struct ibv_qp_init_attr init = usual_qp(id);
+
+		if (empty & 1)
+			init.cap.max_recv_wr = init.cap.max_recv_sge = 0;
+		if (empty & 2)
+			init.cap.max_send_wr = init.cap.max_send_sge = 0;
+		/* Not every device has queue pairs with an empty queue. */
+		if (rdma_create_qp(id, NULL, &init)) {
+			CHECK(!id->qp && !id->send_cq && !id->recv_cq);
+		} else {
+			CHECK(id->qp->send_cq == id->send_cq && id->send_cq);
+			CHECK(id->qp->recv_cq == id->recv_cq && id->recv_cq);
+			rdma_destroy_qp(id);
+		}
+		CHECK_EQ(open_descriptors(), descriptors);
+	}
+	CHECK_OK(rdma_destroy_id(id));
+	rdma_destroy_event_channel(channel);
+}
+
+TEST(shared_no_cq, "59 an SRQ of the caller without CQ for receives gives EINVAL [fix]")
+{
+	struct ibv_srq_init_attr shared = { .attr = { .max_wr = 4, .max_sge = 1 } };
+	struct rdma_event_channel *channel = make_channel();
+	struct rdma_cm_id *id = make_id(channel, RDMA_PS_TCP);
+	struct ibv_qp_init_attr init;
+
+	CHECK_OK(rdma_bind_addr(id, test_addr(0)));
+	init = usual_qp(id);
+	init.cap.max_recv_wr = 0;
+	init.srq = ibv_create_srq(id->pd, &shared);
+	CHECK(init.srq);
+	CHECK_ERRNO(rdma_create_qp(id, NULL, &init), EINVAL);
+	CHECK_OK(ibv_destroy_srq(init.srq));
+	CHECK_OK(rdma_destroy_id(id));
+	rdma_destroy_event_channel(channel);
+}
+
 TEST(other_cq, "59 a CQ that differs from the id's gives EINVAL, the same one is taken")
 {
 	struct pair pair;

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::verbs::bindings::{
-    IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_XRCD, IBV_QPT_XRC_RECV, ibv_cq, ibv_destroy_qp, ibv_pd,
-    ibv_qp, ibv_qp_init_attr, ibv_qp_init_attr_ex,
+    IBV_QP_INIT_ATTR_PD, IBV_QP_INIT_ATTR_XRCD, IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND, ibv_cq,
+    ibv_destroy_qp, ibv_pd, ibv_qp, ibv_qp_init_attr, ibv_qp_init_attr_ex,
 };
 use crate::verbs::{self, dispatch};
 
@@ -26,15 +26,16 @@ const NO_ATTRIBUTES: &str = "create a queue pair without attributes";
 /// RTS).
 ///
 /// Missing in `attr` and supplied here: the protection domain (the
-/// identifier's), completion queues (new ones for queues that are not empty),
-/// the shared receive queue (the identifier's) and the XRC domain. `attr`
+/// identifier's), completion queues (new ones, of one entry for empty queues,
+/// which libibverbs cannot do without), the shared receive queue (the identifier's) and the XRC domain. `attr`
 /// afterwards says what was used and granted; after a failure it does not
 /// point to completion queues of the failed call.
 ///
 /// # Errors
 /// `EINVAL` if there is a queue pair already, the identifier is not bound to
-/// a device, the protection domain is another device's, or a completion queue
-/// differs from the identifier's; else what the kernel or libibverbs says.
+/// a device, the protection domain is another device's, a completion queue
+/// differs from the identifier's, or there is none for a shared receive queue
+/// that is not the identifier's; else what the kernel or libibverbs says.
 /// The identifier is then as before.
 ///
 /// # Safety
@@ -141,13 +142,25 @@ unsafe fn create_with_queues(id: &Arc<Id>, attr: &mut ibv_qp_init_attr_ex) -> Re
             ));
         }
     }
-    let made_recv = supply_queue(id, Side::Recv, &mut attr.recv_cq, attr.cap.max_recv_wr)?;
+    let shared = !attr.srq.is_null() || !id.srq().is_null();
+    let needs_recv = needs_queue(Side::Recv, attr.qp_type);
+    let needs_send = needs_queue(Side::Send, attr.qp_type);
+    // libibverbs takes a completion queue for granted even where nothing will
+    // complete. Of a shared receive queue only the program knows how much may.
+    let recv_entries = attr.cap.max_recv_wr.max((needs_recv && !shared).into());
+    let send_entries = attr.cap.max_send_wr.max(needs_send.into());
+    let made_recv = supply_queue(id, Side::Recv, &mut attr.recv_cq, recv_entries)?;
+    if needs_recv && attr.recv_cq.is_null() {
+        return Err(Error::invalid(
+            "create a queue pair on a shared receive queue without completion queue",
+        ));
+    }
     let undo_recv = || {
         if made_recv {
             cq::destroy(id, Side::Recv);
         }
     };
-    let made_send = supply_queue(id, Side::Send, &mut attr.send_cq, attr.cap.max_send_wr)
+    let made_send = supply_queue(id, Side::Send, &mut attr.send_cq, send_entries)
         .inspect_err(|_| undo_recv())?;
     if attr.srq.is_null() {
         attr.srq = id.srq();
@@ -159,6 +172,14 @@ unsafe fn create_with_queues(id: &Arc<Id>, attr: &mut ibv_qp_init_attr_ex) -> Re
         }
         undo_recv();
     })
+}
+
+/// Whether queue pairs of `qp_type` need a completion queue for `side`.
+fn needs_queue(side: Side, qp_type: u32) -> bool {
+    match side {
+        Side::Recv => !matches!(qp_type, IBV_QPT_XRC_SEND | IBV_QPT_XRC_RECV),
+        Side::Send => qp_type != IBV_QPT_XRC_RECV,
+    }
 }
 
 /// Puts the identifier's completion queue where the program gave none, and
