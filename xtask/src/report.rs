@@ -93,6 +93,15 @@ impl Suite {
         self
     }
 
+    /// An empty suite for a part that runs by itself, the `number`th.
+    pub fn part(&self, number: usize) -> Self {
+        let label = match self.label.strip_suffix(": ") {
+            Some(label) => format!("{label}, {number}: "),
+            None => format!("{number}: "),
+        };
+        Self::new(&self.name).with_label(label)
+    }
+
     /// Shows lines of text.
     pub fn say(&self, text: &str) {
         let mut out = io::stdout().lock();

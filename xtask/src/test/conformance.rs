@@ -13,6 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use super::beside::Beside;
+use super::parallel;
 use crate::guest::{Bench, program};
 use crate::library::Library;
 use crate::report::{Case, Outcome, Suite, table};
@@ -42,6 +43,10 @@ impl Original {
     }
 }
 
+/// Machines that share the programs, which wait most of the time, above all for
+/// the original to hang.
+const PARTS: usize = 3;
+
 /// The longest one program may take with all its cases.
 const PROGRAM_LIMIT: Duration = Duration::from_secs(600);
 
@@ -62,10 +67,29 @@ pub fn build(stage: &Path) -> Result<PathBuf> {
     Ok(programs)
 }
 
-/// Runs all programs. One that hangs, or takes the machine down, is a failed
-/// case, and the rest gets a fresh machine.
+/// Runs all programs, on [`PARTS`] machines.
 pub fn run(beside: &Beside, suite: &mut Suite) -> Result<()> {
-    let mut left = programs()?;
+    let mut parts = vec![Vec::new(); PARTS];
+    for (place, name) in programs()?.into_iter().enumerate() {
+        parts[place % PARTS].push(name);
+    }
+    let parts: Vec<_> = (1..).zip(parts).collect();
+    let results = parallel::each(&parts, PARTS, |(number, programs)| {
+        let mut part = suite.part(*number);
+        let result = run_part(beside, programs.clone(), &mut part);
+        (part, result)
+    });
+    let mut outcome = Ok(());
+    for (part, result) in results {
+        suite.cases.extend(part.cases);
+        outcome = outcome.and(result);
+    }
+    outcome
+}
+
+/// Runs programs. One that hangs, or takes the machine down, is a failed case,
+/// and the rest gets a fresh machine.
+fn run_part(beside: &Beside, mut left: Vec<String>, suite: &mut Suite) -> Result<()> {
     while !left.is_empty() {
         let result = beside.start(&left, suite);
         left.retain(|name| !suite.cases.iter().any(|case| case.name == ended(name)));

@@ -17,6 +17,7 @@ mod helgrind;
 mod hosts;
 mod interop;
 mod pairing;
+mod parallel;
 mod preload;
 mod results;
 mod rust;
@@ -24,12 +25,9 @@ mod soak;
 pub mod srp;
 mod valgrind;
 
-use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
@@ -191,31 +189,35 @@ impl Args {
         }
         let together = tasks.len() > 1;
         let record = Mutex::new(());
-        done.extend(side_by_side(&tasks, |(name, built, column, place)| {
-            let mut suite = Suite::new(name.text());
-            if together {
-                let column = column.map(Column::name).unwrap_or_default();
-                suite = suite.with_label(format!("{} {column}: ", name.text()));
-            }
-            let done = finish(suite, *column, |suite| {
-                let beside = Beside {
-                    name: *name,
-                    place: known(place)?,
-                    built: known(built)?,
-                    quick: self.quick,
-                };
-                beside.run(self.only == [*name], suite)
-            });
-            if let Some(column) = *column
-                && self.matrix
-            {
-                let _alone = record.lock();
-                if let Err(error) = results::record(column, &commit, &done.suite) {
-                    done.suite.say(&format!("{error:#}"));
+        done.extend(parallel::each(
+            &tasks,
+            AT_ONCE,
+            |(name, built, column, place)| {
+                let mut suite = Suite::new(name.text());
+                if together {
+                    let column = column.map(Column::name).unwrap_or_default();
+                    suite = suite.with_label(format!("{} {column}: ", name.text()));
                 }
-            }
-            done
-        }));
+                let done = finish(suite, *column, |suite| {
+                    let beside = Beside {
+                        name: *name,
+                        place: known(place)?,
+                        built: known(built)?,
+                        quick: self.quick,
+                    };
+                    beside.run(self.only == [*name], suite)
+                });
+                if let Some(column) = *column
+                    && self.matrix
+                {
+                    let _alone = record.lock();
+                    if let Err(error) = results::record(column, &commit, &done.suite) {
+                        done.suite.say(&format!("{error:#}"));
+                    }
+                }
+                done
+            },
+        ));
         Ok(close(&done))
     }
 
@@ -299,31 +301,6 @@ fn finish(
         suite,
         time: started.elapsed(),
     }
-}
-
-/// Does `job` with every task, [`AT_ONCE`] at the same time, begun in their
-/// order; the results are in that order as well.
-fn side_by_side<T: Sync, R: Send>(tasks: &[T], job: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let next = AtomicUsize::new(0);
-    let work = || {
-        let mut results = Vec::new();
-        loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            let Some(task) = tasks.get(number) else {
-                return results;
-            };
-            results.push((number, job(task)));
-        }
-    };
-    let mut results = thread::scope(|scope| {
-        let workers: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(work)).collect();
-        workers
-            .into_iter()
-            .flat_map(|worker| worker.join().unwrap_or_else(|why| resume_unwind(why)))
-            .collect::<Vec<_>>()
-    });
-    results.sort_by_key(|(number, _)| *number);
-    results.into_iter().map(|(_, result)| result).collect()
 }
 
 /// Runs a suite that needs no device.
