@@ -85,10 +85,25 @@ fn wait(entries: &mut [pollfd], deadline: &Deadline) -> c_int {
     }
 }
 
+/// Whether `count` is no more than the process may have descriptors. The kernel
+/// refuses more entries without looking at them.
+fn is_possible(count: nfds_t) -> bool {
+    if count <= libc::FD_SETSIZE as nfds_t {
+        return true;
+    }
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: room for the answer.
+    let told = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } == 0;
+    told && count <= limit.rlim_cur
+}
+
 /// # Safety
 /// `entries` is null or points to `count` entries.
 unsafe fn slice<'a>(entries: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollfd]> {
-    if entries.is_null() {
+    if entries.is_null() || !is_possible(count) {
         return None;
     }
     let count = usize::try_from(count).ok()?;
@@ -215,9 +230,22 @@ struct Sets<'a>([&'a mut [c_ulong]; 3]);
 
 const BITS: usize = c_ulong::BITS as usize;
 
+/// As much of `count` as the kernel looks at: it stops where the table of the
+/// process's descriptors ends, and so programs pass any number, above the size
+/// of their sets.
+fn within_table(count: c_int) -> c_int {
+    if usize::try_from(count).is_ok_and(|count| count <= libc::FD_SETSIZE) {
+        return count;
+    }
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let size = status.lines().find_map(|line| line.strip_prefix("FDSize:"));
+    let size = size.and_then(|size| size.trim().parse().ok());
+    count.min(size.unwrap_or(libc::FD_SETSIZE as c_int))
+}
+
 impl Sets<'_> {
     /// The sets of a call, if one of the descriptors below `count` is a socket
-    /// over RDMA.
+    /// over RDMA. `count` is [`within_table`].
     ///
     /// # Safety
     /// Each pointer is null or points to a set that holds `count` descriptors.
@@ -321,8 +349,9 @@ pub unsafe extern "C" fn select(
     except: *mut fd_set,
     timeout: *mut timeval,
 ) -> c_int {
+    let known = within_table(count);
     // SAFETY: the caller's sets.
-    let Some(sets) = (unsafe { Sets::over_rdma(count, [read, write, except]) }) else {
+    let Some(sets) = (unsafe { Sets::over_rdma(known, [read, write, except]) }) else {
         // SAFETY: the caller's arguments.
         return unsafe { next::select(count, read, write, except, timeout) };
     };
@@ -334,7 +363,7 @@ pub unsafe extern "C" fn select(
     let time = time.as_ref().map_or(ptr::null(), ptr::from_ref);
     // SAFETY: null or a time.
     match unsafe { limit(time) } {
-        Ok(limit) => select_over_rdma(count, sets, limit),
+        Ok(limit) => select_over_rdma(known, sets, limit),
         Err(errno) => fail(errno),
     }
 }
@@ -353,15 +382,16 @@ pub unsafe extern "C" fn pselect(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
+    let known = within_table(count);
     // SAFETY: the caller's sets.
-    let Some(sets) = (unsafe { Sets::over_rdma(count, [read, write, except]) }) else {
+    let Some(sets) = (unsafe { Sets::over_rdma(known, [read, write, except]) }) else {
         // SAFETY: the caller's arguments.
         return unsafe { next::pselect(count, read, write, except, timeout, mask) };
     };
     // SAFETY: the caller's time.
     match unsafe { limit(timeout) } {
         // SAFETY: the caller's mask.
-        Ok(limit) => unsafe { with_mask(mask, || select_over_rdma(count, sets, limit)) },
+        Ok(limit) => unsafe { with_mask(mask, || select_over_rdma(known, sets, limit)) },
         Err(errno) => fail(errno),
     }
 }
@@ -376,6 +406,47 @@ mod tests {
         assert_eq!(Deadline::from_millis(0).left(), 0);
         assert_eq!(Deadline::after(Some(Duration::from_micros(900))).left(), 1);
         assert!(Deadline::from_millis(2000).left() > 1900);
+    }
+
+    #[test]
+    fn more_entries_than_descriptors_are_not_looked_at() {
+        let mut entry = pollfd {
+            fd: -1,
+            events: 0,
+            revents: 0,
+        };
+        // SAFETY: the kernel does not look at entries that it refuses.
+        unsafe {
+            assert_eq!(poll(&mut entry, nfds_t::MAX, 0), -1);
+            assert_eq!(next::errno(), libc::EINVAL);
+            assert_eq!(poll(&mut entry, 1, 0), 0);
+            let now = libc::timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            };
+            assert_eq!(ppoll(&mut entry, nfds_t::MAX, &now, ptr::null()), -1);
+            assert_eq!(next::errno(), libc::EINVAL);
+        }
+    }
+
+    #[test]
+    fn sets_may_be_smaller_than_the_number_of_descriptors_given() {
+        assert_eq!(within_table(-1), -1);
+        assert_eq!(within_table(5), 5);
+        // SAFETY: plain data.
+        let mut set: fd_set = unsafe { std::mem::zeroed() };
+        let sets: [*mut fd_set; 3] = [&mut set, ptr::null_mut(), ptr::null_mut()];
+        let mut now = timeval {
+            tv_sec: 0,
+            tv_usec: 0,
+        };
+        for count in [libc::FD_SETSIZE as c_int + 1, c_int::MAX] {
+            let known = within_table(count);
+            assert!(known < count, "{known}");
+            // SAFETY: this process has fewer descriptors than the set holds.
+            let ready = unsafe { select(count, sets[0], sets[1], sets[2], &mut now) };
+            assert_eq!(ready, 0);
+        }
     }
 
     #[test]

@@ -157,7 +157,8 @@ mod tests {
         assert!(insert(5000, 6000));
         assert!(insert(5001, 6000));
         assert_eq!(find(5000), Some(6000));
-        assert_eq!(range(0, u32::MAX).collect::<Vec<_>>(), [5000, 5001]);
+        // Other tests have sockets at the same time.
+        assert_eq!(range(5000, 5999).collect::<Vec<_>>(), [5000, 5001]);
         assert_eq!(range(5001, 5001).collect::<Vec<_>>(), [5001]);
         set_connecting(6000, true);
         let removed = |socket, last| Some(Removed { socket, last });
