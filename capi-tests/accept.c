@@ -222,6 +222,15 @@ TEST(notify, "69 rdma_notify of COMM_EST")
 	pair_close(&pair);
 }
 
+TEST(notify_migrated, "[fix] rdma_notify of a migrated path is refused without an alternate one")
+{
+	struct pair pair;
+
+	pair_connect(&pair, RDMA_PS_TCP);
+	CHECK_ERRNO(rdma_notify(pair.client, IBV_EVENT_PATH_MIG), EINVAL);
+	pair_close(&pair);
+}
+
 TEST(notify_unbound, "69 rdma_notify of an id without connection")
 {
 	struct rdma_event_channel *channel = make_channel();

@@ -10,6 +10,8 @@ use crate::error::{Error, Result};
 use crate::kernel::command::submit;
 use crate::kernel::ucma::{Accept, ConnParam, Connect, Disconnect, Notify, Reject};
 
+use crate::verbs::bindings::IBV_EVENT_PATH_MIG;
+
 use super::address::Local;
 use super::device::Device;
 use super::id::Id;
@@ -344,8 +346,15 @@ pub fn disconnect(id: &Arc<Id>) -> Result<()> {
 ///
 /// # Errors
 /// `EISCONN` if the connection is established already, `EINVAL` for an event
-/// or state that the kernel does not handle.
+/// or state that the kernel does not handle, and for a migrated path: nothing
+/// here gives a connection an alternate one, and the kernel, which does not
+/// look, would send to nowhere from then on.
 pub fn notify(id: &Id, event: u32) -> Result<()> {
+    if event == IBV_EVENT_PATH_MIG {
+        return Err(Error::invalid(
+            "migrate a connection without alternate path",
+        ));
+    }
     submit(id.descriptor()?, Notify::new(id.handle(), event))?;
     Ok(())
 }

@@ -61,7 +61,7 @@ pub struct Args {
     quick: bool,
 }
 
-/// The suites, in the order they run.
+/// The suites.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 enum Name {
     /// Formatting, lints and tests of the Rust code
@@ -100,10 +100,13 @@ impl Name {
     /// Suites that run only where they are named.
     const ON_DEMAND: [Self; 2] = [Self::Interop, Self::Srp];
 
+    /// All, in the order they begin: of those that need a device the long ones
+    /// first.
     const ALL: [Self; 15] = [
         Self::Rust,
         Self::Generated,
         Self::Abi,
+        Self::Valgrind,
         Self::Conformance,
         Self::Clients,
         Self::Interop,
@@ -111,7 +114,6 @@ impl Name {
         Self::Commands,
         Self::Containers,
         Self::Hosts,
-        Self::Valgrind,
         Self::Helgrind,
         Self::Srp,
         Self::Faults,
