@@ -28,7 +28,7 @@ TEST(short_count, "44 MSG_WAITALL ends with what came before the peer closed")
 	CHECK_OK(rclose(e.listener));
 }
 
-TEST(both, "49 both sides end sending at once")
+TEST(both, "49 both sides end sending at once [race]")
 {
 	struct ends e = make_ends(test_addr(PORT));
 	char byte;

@@ -30,10 +30,12 @@ macro_rules! perftest {
     };
 }
 
-/// rping, whose client has to be held up.
+/// rping. Its client destroys its event channel while its own thread, done with
+/// the last event, may not have come back yet to wait for the next: on a busy
+/// machine that thread now and then gets EBADF and ends the process with an error.
 const fn rping(name: &'static str, server: &'static str, client: &'static str) -> Row {
     Row {
-        slowly: true,
+        may_say: Some("client DISCONNECT EVENT... | rdma_get_cm_event: Bad file descriptor"),
         ..Row::new(name, server, client, "ping data")
     }
 }

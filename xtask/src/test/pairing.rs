@@ -42,6 +42,9 @@ pub struct Row {
     pub end: End,
     /// Whether the clients are held up, as [`SLOWLY`] does.
     pub slowly: bool,
+    /// What a client may say when it ends with an error although all went well:
+    /// a race of its own.
+    pub may_say: Option<&'static str>,
     /// The original does well as the client.
     pub original_client: bool,
     /// And as the server.
@@ -61,11 +64,6 @@ pub struct Row {
 /// complete; soft-RoCE of Linux 7.3 drops those that it has not begun with. With
 /// the original as sender 2 of 92 runs sent 4 and 1 of 20 datagrams, fewer than
 /// the 10 that a receiver waits for.
-///
-/// The client of rping destroys its event channel while its own thread, done
-/// with one event, may not have come back yet to wait for the next: then that
-/// thread gets EBADF and ends the process with an error. On a busy machine 1 of
-/// about 50 runs did.
 pub const SLOWLY: &str = "strace -D -f -o /dev/null -P /dev/infiniband/rdma_cm -e trace=write \
                       -e inject=write:delay_enter=100000";
 
@@ -87,6 +85,7 @@ impl Row {
             ready: Ready::Listening,
             end: End::Itself,
             slowly: false,
+            may_say: None,
             original_client: true,
             original_server: true,
         }
@@ -141,7 +140,8 @@ fn run(row: &Row, server: &Library, client: &Library) -> Result<()> {
     }
     for client in &mut clients {
         let status = client.wait()?;
-        if row.end != End::NotJudged && !status.success() {
+        let excused = |said: String| row.may_say.is_some_and(|race| said.contains(race));
+        if row.end != End::NotJudged && !status.success() && !excused(client.said()) {
             bail!(
                 "client: {status}: {}; server: {}",
                 client.said(),
