@@ -22,6 +22,12 @@ use super::settings::Defaults;
 #[derive(Debug)]
 pub struct Wake(OwnedFd);
 
+thread_local! {
+    /// The thread's own, with the generation of forks it belongs to: a child would
+    /// share its parent's.
+    static OWN: RefCell<Option<(u32, Arc<Wake>)>> = const { RefCell::new(None) };
+}
+
 impl Wake {
     /// A new one, not signalled.
     ///
@@ -42,27 +48,26 @@ impl Wake {
     /// # Errors
     /// As for [`Wake::new`], the first time.
     pub fn of_thread() -> Result<Arc<Self>> {
-        thread_local! {
-            /// With the generation of forks it belongs to: a child would
-            /// share its parent's.
-            static OWN: RefCell<Option<(u32, Arc<Wake>)>> = const { RefCell::new(None) };
+        if let Some(wake) = Self::known() {
+            return Ok(wake);
         }
+        let wake = Arc::new(Self::new()?);
+        let entry = (fork::generation(), Arc::clone(&wake));
+        // A parent's descriptor may have another meaning here. A thread that
+        // ends keeps none.
+        let _ = OWN.try_with(|own| std::mem::forget(own.replace(Some(entry))));
+        Ok(wake)
+    }
+
+    /// The calling thread's own, if it has ever waited.
+    fn known() -> Option<Arc<Self>> {
         let current = |own: &RefCell<Option<(u32, Arc<Self>)>>| {
-            let mut own = own.borrow_mut();
-            match &*own {
-                Some((generation, wake)) if *generation == fork::generation() => {
-                    Ok(Arc::clone(wake))
-                }
-                _ => {
-                    let wake = Arc::new(Self::new()?);
-                    // A parent's descriptor may have another meaning here.
-                    std::mem::forget(own.replace((fork::generation(), Arc::clone(&wake))));
-                    Ok(wake)
-                }
-            }
+            own.borrow()
+                .as_ref()
+                .filter(|(generation, _)| *generation == fork::generation())
+                .map(|(_, wake)| Arc::clone(wake))
         };
-        OWN.try_with(current)
-            .unwrap_or_else(|_| Self::new().map(Arc::new))
+        OWN.try_with(current).ok().flatten()
     }
 
     /// Makes it readable.
@@ -183,7 +188,7 @@ impl Waiters {
         if self.count.load(Ordering::SeqCst) == 0 {
             return;
         }
-        let own = Wake::of_thread().ok();
+        let own = Wake::known();
         for waiter in locked(&self.list).iter() {
             let woken = match &waiter.noted {
                 Some((notes, _)) if std::ptr::eq(Arc::as_ptr(notes), OWN_NOTES.get()) => false,
