@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use libc::{sockaddr, socklen_t};
 
 use crate::fork::{self, State};
-use crate::{epoll, next, rdmacm, table};
+use crate::{epoll, next, number, rdmacm, table};
 
 /// An address as the program gave it.
 type Address = Vec<u8>;
@@ -184,19 +184,8 @@ pub fn settle(fd: c_int, socket: c_int) -> Outcome {
     if !table::is_connecting(socket) || !has_ended(socket) {
         return Outcome::Told;
     }
-    let mut error: c_int = 0;
-    let mut room = size_of::<c_int>() as socklen_t;
-    let value: *mut c_int = &mut error;
-    // SAFETY: room for a number.
-    unsafe {
-        rdmacm::rgetsockopt(
-            socket,
-            libc::SOL_SOCKET,
-            libc::SO_ERROR,
-            value.cast(),
-            &mut room,
-        )
-    };
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_ERROR);
+    let error = number::get(rdmacm::rgetsockopt, socket, level, name, 0);
     table::set_connecting(socket, false);
     let destination = pending()
         .get_mut(&socket)

@@ -14,7 +14,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use libc::{sockaddr_storage, socklen_t};
 
-use crate::{inside, next, rdmacm, sockets, table};
+use crate::{inside, next, number, rdmacm, sockets, table};
 
 /// How far a socket has come that is to go over to RDMA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,18 +146,11 @@ fn accept_over_rdma(fd: c_int) -> Option<c_int> {
     make_wildcard(&mut addr);
     let listener = stream(addr.ss_family.into())?;
     let _turn = Turn::take();
-    let on: c_int = 1;
-    let (on, on_len): (*const c_int, _) = (&on, size_of::<c_int>() as socklen_t);
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_REUSEADDR);
+    number::set(rdmacm::rsetsockopt, listener, level, name, 1);
     let place: *const sockaddr_storage = &addr;
-    // SAFETY: a number and an address, with their lengths.
+    // SAFETY: an address with its length.
     let listens = unsafe {
-        rdmacm::rsetsockopt(
-            listener,
-            libc::SOL_SOCKET,
-            libc::SO_REUSEADDR,
-            on.cast(),
-            on_len,
-        );
         rdmacm::rbind(listener, place.cast(), len) == 0 && rdmacm::rlisten(listener, 1) == 0
     };
     // SAFETY: four bytes.

@@ -19,7 +19,7 @@
 //! | [`connect`] | `bind`, `listen`, `connect`; falling back to the kernel |
 //! | [`fork`] | connections that go over to RDMA at their first use |
 //! | [`transfer`] | sending and receiving |
-//! | [`option`] | options, flags and names |
+//! | [`option`], [`number`] | options, flags and names |
 //! | [`poll`], [`epoll`] | waiting |
 //!
 //! No function here has a state of its own that a call has to set up: whichever
@@ -31,6 +31,7 @@ pub mod epoll;
 pub mod fork;
 pub mod inside;
 pub mod next;
+pub mod number;
 pub mod option;
 pub mod poll;
 pub mod rdmacm;

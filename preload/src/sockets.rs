@@ -1,14 +1,14 @@
 //! Descriptors that come and go: `socket`, `accept`, `close`, `dup` and their
 //! variants.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::sync::Once;
 
 use libc::{FILE, sockaddr, socklen_t};
 
 use crate::config::{AF_IB, Config};
 use crate::fork::{self, State};
-use crate::{connect, epoll, inside, next, rdmacm, table};
+use crate::{connect, epoll, inside, next, number, rdmacm, table};
 
 /// Level of the options of sockets over RDMA, and their names.
 const SOL_RDMA: c_int = 0x10000;
@@ -73,10 +73,7 @@ fn configure(socket: c_int) {
         (RDMA_INLINE, config.inline),
     ] {
         if value != 0 {
-            let value: *const c_int = &value;
-            let length = size_of::<c_int>() as socklen_t;
-            // SAFETY: a number of that length. Refused ones have no effect.
-            unsafe { rdmacm::rsetsockopt(socket, SOL_RDMA, name, value.cast::<c_void>(), length) };
+            number::set(rdmacm::rsetsockopt, socket, SOL_RDMA, name, value);
         }
     }
 }
@@ -201,19 +198,9 @@ unsafe fn accept_behind(
     len: *mut socklen_t,
     flags: c_int,
 ) -> c_int {
-    let mut domain = libc::AF_INET6;
-    let mut room = size_of::<c_int>() as socklen_t;
-    let value: *mut c_int = &mut domain;
-    // SAFETY: room for a number. If the kernel cannot say, any domain will do.
-    unsafe {
-        next::getsockopt(
-            fd,
-            libc::SOL_SOCKET,
-            libc::SO_DOMAIN,
-            value.cast(),
-            &mut room,
-        )
-    };
+    // If the kernel cannot say, any domain will do.
+    let (level, name, any) = (libc::SOL_SOCKET, libc::SO_DOMAIN, libc::AF_INET6);
+    let domain = number::get(next::getsockopt, fd, level, name, any);
     // SAFETY: no pointers.
     let front = unsafe { next::socket(domain, libc::SOCK_STREAM | flags, 0) };
     if front < 0 {
