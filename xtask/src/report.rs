@@ -73,8 +73,8 @@ pub struct Suite {
     pub name: String,
     /// Its cases so far.
     pub cases: Vec<Case>,
-    /// What stands before its lines where suites run at the same time.
-    label: String,
+    /// What its lines begin with where suites run at the same time.
+    label: Option<String>,
 }
 
 impl Suite {
@@ -83,21 +83,21 @@ impl Suite {
         Self {
             name: name.into(),
             cases: Vec::new(),
-            label: String::new(),
+            label: None,
         }
     }
 
     /// Puts `label` before each line that is shown from now on.
     pub fn with_label(mut self, label: String) -> Self {
-        self.label = label;
+        self.label = Some(label);
         self
     }
 
     /// An empty suite for a part that runs by itself, the `number`th.
     pub fn part(&self, number: usize) -> Self {
-        let label = match self.label.strip_suffix(": ") {
-            Some(label) => format!("{label}, {number}: "),
-            None => format!("{number}: "),
+        let label = match &self.label {
+            Some(label) => format!("{label}, {number}"),
+            None => number.to_string(),
         };
         Self::new(&self.name).with_label(label)
     }
@@ -107,7 +107,10 @@ impl Suite {
         let mut out = io::stdout().lock();
         for line in text.lines() {
             // Nobody looks any more if it fails.
-            let _ = writeln!(out, "{}{line}", self.label);
+            let _ = match &self.label {
+                Some(label) => writeln!(out, "{label}: {line}"),
+                None => writeln!(out, "{line}"),
+            };
         }
     }
 

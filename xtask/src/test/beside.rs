@@ -24,17 +24,22 @@ pub struct Built {
 }
 
 impl Built {
-    /// Builds what `name` needs; the library is staged in `stage`.
-    pub fn new(name: Name, stage: &Path) -> Result<Self> {
+    /// Builds what `name` needs; the library is staged in `stage`, and the folder
+    /// of the conformance programs, which several suites run, is `conformance`.
+    pub fn new(
+        name: Name,
+        stage: &Path,
+        conformance: impl FnOnce() -> Result<PathBuf>,
+    ) -> Result<Self> {
         let programs = match name {
-            Name::Conformance | Name::Valgrind | Name::Helgrind => Some(conformance::build(stage)?),
+            Name::Conformance | Name::Valgrind | Name::Helgrind => Some(conformance()?),
             Name::Commands => Some(commands::build()?),
             Name::Containers => Some(containers::build()?),
             Name::Hosts => Some(hosts::build()?),
             Name::Srp => Some(srp::build()?),
             Name::Faults => Some(faults::build()?),
             Name::Preload => Some(preload::build()?),
-            Name::Soak => Some(soak::build(stage)?),
+            Name::Soak => Some(soak::build(conformance()?)?),
             Name::Rust | Name::Generated | Name::Abi | Name::Clients | Name::Interop => None,
         };
         let stage = match name {

@@ -25,6 +25,7 @@ mod soak;
 pub mod srp;
 mod valgrind;
 
+use std::cell::LazyCell;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::Mutex;
@@ -36,7 +37,7 @@ use beside::{Beside, Built};
 use columns::Column;
 
 use crate::guest::Bench;
-use crate::place::Options;
+use crate::place::{Options, Place};
 use crate::report::{Outcome, Suite, Tally, table};
 use crate::{abi, headers, library, man, matrix, process, setup, workspace};
 
@@ -163,10 +164,12 @@ impl Args {
             })
             .collect();
 
+        let programs = LazyCell::new(|| conformance::build(&stage));
         let mut built = Vec::new();
         for name in asked(&rounds).filter(|name| name.needs_device()) {
             if !built.iter().any(|(other, _)| *other == name) {
-                built.push((name, Built::new(name, &stage)));
+                let programs = || known(&*programs).cloned();
+                built.push((name, Built::new(name, &stage, programs)));
             }
         }
         let mut places = Vec::new();
@@ -187,40 +190,43 @@ impl Args {
             let rounds = places
                 .iter()
                 .filter(|(round, _)| round.names.contains(name));
-            tasks.extend(rounds.map(|(round, place)| (*name, built, round.column, place)));
+            tasks.extend(rounds.map(|(round, place)| Task {
+                name: *name,
+                column: round.column,
+                place,
+                built,
+            }));
         }
-        let together = tasks.len() > 1;
-        let record = Mutex::new(());
-        done.extend(parallel::each(
-            &tasks,
-            AT_ONCE,
-            |(name, built, column, place)| {
-                let mut suite = Suite::new(name.text());
-                if together {
-                    let column = column.map(Column::name).unwrap_or_default();
-                    suite = suite.with_label(format!("{} {column}: ", name.text()));
+        let labelled = tasks.len() > 1;
+        let recording = Mutex::new(());
+        done.extend(parallel::each(&tasks, AT_ONCE, |task| {
+            let done = self.run_task(task, labelled);
+            if let (true, Some(column)) = (self.matrix, task.column) {
+                let _alone = recording.lock();
+                if let Err(error) = results::record(column, &commit, &done.suite) {
+                    done.suite.say(&format!("{error:#}"));
                 }
-                let done = finish(suite, *column, |suite| {
-                    let beside = Beside {
-                        name: *name,
-                        place: known(place)?,
-                        built: known(built)?,
-                        quick: self.quick,
-                    };
-                    beside.run(self.only == [*name], suite)
-                });
-                if let Some(column) = *column
-                    && self.matrix
-                {
-                    let _alone = record.lock();
-                    if let Err(error) = results::record(column, &commit, &done.suite) {
-                        done.suite.say(&format!("{error:#}"));
-                    }
-                }
-                done
-            },
-        ));
+            }
+            done
+        }));
         Ok(close(&done))
+    }
+
+    fn run_task(&self, task: &Task, labelled: bool) -> Done {
+        let mut suite = Suite::new(task.name.text());
+        if labelled {
+            let column = task.column.map(Column::name).unwrap_or_default();
+            suite = suite.with_label(format!("{} {column}", task.name.text()));
+        }
+        finish(suite, task.column, |suite| {
+            let beside = Beside {
+                name: task.name,
+                place: known(task.place)?,
+                built: known(task.built)?,
+                quick: self.quick,
+            };
+            beside.run(self.only == [task.name], suite)
+        })
     }
 
     /// What to run where.
@@ -266,6 +272,14 @@ impl Round {
     fn needs_device(&self) -> bool {
         self.names.iter().any(|name| name.needs_device())
     }
+}
+
+/// A suite that is to run beside a device.
+struct Task<'a> {
+    name: Name,
+    column: Option<Column>,
+    place: &'a Result<Place>,
+    built: &'a Result<Built>,
 }
 
 /// A suite that has run.

@@ -8,7 +8,7 @@
 //! transfers. By default all do as much as fits the time of a test run under
 //! emulation; asked for alone (`--only soak`) they do all of it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -77,9 +77,9 @@ const TRANSFERS: [&str; 6] = [
     "stopped and resumed",
 ];
 
-/// Compiles the programs and returns their folder.
-pub fn build(stage: &Path) -> Result<PathBuf> {
-    let folder = conformance::build(stage)?;
+/// Compiles the suite's own program beside the others of `folder`, which is
+/// returned.
+pub fn build(folder: PathBuf) -> Result<PathBuf> {
     let flags = ["-D_GNU_SOURCE", "-lrdmacm", "-libverbs", "-pthread"];
     compile_into(&folder, &["soak.c"], "soak", &flags)?;
     Ok(folder)
