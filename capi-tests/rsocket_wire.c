@@ -320,28 +320,31 @@ TEST(large_half, "32 data fills the buffer that is granted from its beginning")
 	close_wire(&wire);
 }
 
+/*
+ * All of `data` from `place` on is sent at once; no more than `size` bytes go
+ * out, to the place `from` of the buffer, of which `end` bytes are in use then.
+ */
+static void send_into(struct wire *wire, unsigned char *data, size_t place, size_t from,
+		      size_t size, size_t end)
+{
+	CHECK(poll_one(wire->fd, POLLOUT, EVENT_TIMEOUT * 1000) & POLLOUT);
+	CHECK_EQ(send_some(wire, data + place, 3 * PIECE - place), (ssize_t)size);
+	hear_bytes(wire, size);
+	check_buffer(wire, from, size, place);
+	check_untouched(wire, end);
+}
+
 TEST(small_half, "33 no data crosses the end of what is granted; it goes on in the next half")
 {
 	struct wire wire = wire_with(0, MANY, 1000);
 	unsigned char data[3 * PIECE];
 
 	make_data(data, sizeof(data));
-	CHECK_EQ(send_some(&wire, data, sizeof(data)), 1000);
-	hear_bytes(&wire, 1000);
-	check_buffer(&wire, 0, 1000, 0);
-	check_untouched(&wire, 1000);
+	send_into(&wire, data, 0, 0, 1000, 1000);
 	grant_part(&wire, MANY, 1, 5000, 1000);
-	CHECK(poll_one(wire.fd, POLLOUT, EVENT_TIMEOUT * 1000) & POLLOUT);
-	CHECK_EQ(send_some(&wire, data + 1000, sizeof(data) - 1000), 1000);
-	hear_bytes(&wire, 1000);
-	check_buffer(&wire, 5000, 1000, 1000);
-	check_untouched(&wire, 6000);
+	send_into(&wire, data, 1000, 5000, 1000, 6000);
 	grant_part(&wire, MANY, 0, 1000, 3000);
-	CHECK(poll_one(wire.fd, POLLOUT, EVENT_TIMEOUT * 1000) & POLLOUT);
-	CHECK_EQ(send_some(&wire, data + 2000, sizeof(data) - 2000), 3000);
-	hear_bytes(&wire, 3000);
-	check_buffer(&wire, 1000, 3000, 2000);
-	check_untouched(&wire, 6000);
+	send_into(&wire, data, 2000, 1000, 3000, 6000);
 	close_wire(&wire);
 }
 

@@ -9,7 +9,6 @@ use crate::abi::{
 use crate::error::{Error, Result};
 use crate::kernel::command::submit;
 use crate::kernel::ucma::{Accept, ConnParam, Connect, Disconnect, Notify, Reject};
-
 use crate::verbs::bindings::IBV_EVENT_PATH_MIG;
 
 use super::address::Local;

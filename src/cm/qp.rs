@@ -27,9 +27,10 @@ const NO_ATTRIBUTES: &str = "create a queue pair without attributes";
 ///
 /// Missing in `attr` and supplied here: the protection domain (the
 /// identifier's), completion queues (new ones, of one entry for empty queues,
-/// which libibverbs cannot do without), the shared receive queue (the identifier's) and the XRC domain. `attr`
-/// afterwards says what was used and granted; after a failure it does not
-/// point to completion queues of the failed call.
+/// which libibverbs cannot do without), the shared receive queue (the
+/// identifier's) and the XRC domain. `attr` afterwards says what was used and
+/// granted; after a failure it does not point to completion queues of the failed
+/// call.
 ///
 /// # Errors
 /// `EINVAL` if there is a queue pair already, the identifier is not bound to

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 
 use proptest::prelude::*;
@@ -269,25 +269,15 @@ fn private_data_has_at_most_255_bytes() {
 fn a_file_that_does_not_answer_is_no_channel() {
     let file = File::options().write(true).open("/dev/null").unwrap();
     let fd = file.as_raw_fd();
-    for errno in [
-        submit(fd, GetEvent::new())
-            .map_err(|error| error.errno())
-            .err(),
-        submit(fd, CreateId::new(8, 0x0106, 2))
-            .map_err(|error| error.errno())
-            .err(),
-        submit(fd, DestroyId::new(0))
-            .map_err(|error| error.errno())
-            .err(),
-        submit(fd, MigrateId::new(0, 3))
-            .map_err(|error| error.errno())
-            .err(),
-        submit(fd, LeaveMulticast::new(0))
-            .map_err(|error| error.errno())
-            .err(),
-    ] {
+    fn refused<C: Command>(fd: RawFd, command: C) {
+        let errno = submit(fd, command).map_err(|error| error.errno()).err();
         assert_eq!(errno, Some(libc::EBADF));
     }
+    refused(fd, GetEvent::new());
+    refused(fd, CreateId::new(8, 0x0106, 2));
+    refused(fd, DestroyId::new(0));
+    refused(fd, MigrateId::new(0, 3));
+    refused(fd, LeaveMulticast::new(0));
 }
 
 #[test]
