@@ -223,7 +223,7 @@ static void *resume(void *argument)
 	return NULL;
 }
 
-TEST(resumed, "a peer that is stopped and resumed gets all data", .timeout = 60)
+TEST(resumed, "a peer that is stopped and resumed gets all data [race]", .timeout = 60)
 {
 	struct sockaddr *addr = test_addr(PORT);
 	pid_t peer = peer_process(addr, count_bytes);
