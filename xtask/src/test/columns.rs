@@ -3,7 +3,8 @@
 //!
 //! `cargo xtask test` runs every suite in the first column and those of
 //! [`SUITES`] in the last one as well; with `--matrix` it runs [`SUITES`] in
-//! every column and writes `docs/matrix.md`.
+//! every column. Their results are in `docs/matrix.md`, which `--matrix` writes,
+//! and any other run with `--record`.
 
 use anyhow::Result;
 

@@ -54,6 +54,9 @@ pub struct Args {
     /// that of --kernel, and write docs/matrix.md
     #[arg(long, conflicts_with_all = ["host", "root"])]
     matrix: bool,
+    /// Write to docs/matrix.md what this run says about it
+    #[arg(long, conflicts_with_all = ["host", "root", "kernel"])]
+    record: bool,
     /// Run only this suite; may be repeated
     #[arg(long, value_enum, value_name = "SUITE")]
     only: Vec<Name>,
@@ -201,7 +204,7 @@ impl Args {
         let recording = Mutex::new(());
         done.extend(parallel::each(&tasks, AT_ONCE, |task| {
             let done = self.run_task(task, labelled);
-            if let (true, Some(column)) = (self.matrix, task.column) {
+            if let Some(column) = task.column.filter(|_| self.records(task.name)) {
                 let _alone = recording.lock();
                 if let Err(error) = results::record(column, &commit, &done.suite) {
                     done.suite.say(&format!("{error:#}"));
@@ -210,6 +213,10 @@ impl Args {
             done
         }));
         Ok(close(&done))
+    }
+
+    fn records(&self, name: Name) -> bool {
+        (self.matrix || self.record) && columns::SUITES.contains(&name)
     }
 
     fn run_task(&self, task: &Task, labelled: bool) -> Done {

@@ -20,12 +20,12 @@ use crate::{process, workspace};
 const DOCUMENT: &str = "docs/matrix.md";
 
 const INTRODUCTION: &str = "# Test results by kernel\n\n\
-    Written by `cargo xtask test --matrix`; do not edit. Each column is one kernel with\n\
-    one userland, whose librdmacm is the original that the conformance cases and the\n\
-    clients are compared with. A conformance case passes when ours does what is right\n\
-    and the original is as the case says (`[fix]`: wrong); areas are the programs of\n\
-    `capi-tests/`. A client passes in one pairing of ours and the original. Cells are\n\
-    cases passed / failed / skipped.\n\n";
+    Written by `cargo xtask test`, with `--matrix` or `--record`; do not edit. Each\n\
+    column is one kernel with one userland, whose librdmacm is the original that the\n\
+    conformance cases and the clients are compared with. A conformance case passes when\n\
+    ours does what is right and the original is as the case says (`[fix]`: wrong);\n\
+    areas are the programs of `capi-tests/`. A client passes in one pairing of ours and\n\
+    the original. Cells are cases passed / failed / skipped.\n\n";
 const SEEN: &str = "Seen at these commits:";
 const FAILED: &str = "Failed";
 const SKIPPED: &str = "Skipped";
