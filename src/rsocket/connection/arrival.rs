@@ -1,0 +1,143 @@
+//! What completes on the queue pair of a connection, what the peer's messages
+//! say, and how a connection ends or breaks.
+
+use std::mem::MaybeUninit;
+
+use crate::error::Error;
+use crate::verbs::bindings::{
+    IBV_WC_LOC_QP_OP_ERR, IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_SUCCESS,
+    IBV_WC_WR_FLUSH_ERR, ibv_wc,
+};
+
+use super::work::Work;
+use super::{Connection, Core, Link};
+use crate::rsocket::completion::BATCH;
+use crate::rsocket::flow::Violation;
+use crate::rsocket::wire::Message;
+
+impl Connection {
+    /// Handles what has completed.
+    pub(super) fn progress(&self, core: &mut Core) {
+        let mut batch = [const { MaybeUninit::<ibv_wc>::uninit() }; BATCH];
+        loop {
+            let count = match self.endpoint.completions().poll(&mut batch) {
+                Ok(count) => count,
+                Err(error) => {
+                    self.device_failed(core, &error);
+                    break;
+                }
+            };
+            for wc in batch.iter().take(count) {
+                // SAFETY: the poll filled the first `count`.
+                self.completed(core, unsafe { wc.assume_init_ref() });
+            }
+            core.changed |= count > 0;
+            if count < BATCH {
+                break;
+            }
+        }
+        let receives = std::mem::take(&mut core.consumed_receives);
+        if receives > 0
+            && core.link == Link::Up
+            && let Err(error) = self.endpoint.post_receives(receives)
+        {
+            self.device_failed(core, &error);
+        }
+        self.send_controls(core);
+    }
+
+    fn completed(&self, core: &mut Core, wc: &ibv_wc) {
+        let work = Work::decode(wc.wr_id);
+        if wc.status != IBV_WC_SUCCESS {
+            // Receives are flushed whenever a queue pair ends.
+            if (core.link == Link::Up || core.draining) && work != Work::Receive {
+                let errno = match wc.status {
+                    IBV_WC_RETRY_EXC_ERR | IBV_WC_RNR_RETRY_EXC_ERR => libc::ETIMEDOUT,
+                    // The second is what soft-RoCE says without a network.
+                    IBV_WC_WR_FLUSH_ERR | IBV_WC_LOC_QP_OP_ERR => libc::ECONNRESET,
+                    _ => libc::EIO,
+                };
+                log::info!("{}: send failed, status {}", self.endpoint.id(), wc.status);
+                self.fail(core, &Error::new(errno, "send to the peer"));
+            }
+            return;
+        }
+        core.active |= matches!(work, Work::Receive | Work::Data(_));
+        match work {
+            Work::Receive => {
+                core.consumed_receives = core.consumed_receives.saturating_add(1);
+                if let Some(message) = self.endpoint.message(wc, self.swapped) {
+                    self.received(core, message, wc);
+                }
+            }
+            Work::Data(cost) => core.outbox.complete(cost),
+            Work::Control(cost) => core.outbox.complete_control(cost),
+            Work::Disconnect(cost) => {
+                core.outbox.complete_control(cost);
+                self.end(core);
+            }
+        }
+    }
+
+    fn received(&self, core: &mut Core, message: Message, wc: &ibv_wc) {
+        match message {
+            Message::Data(length) => {
+                if let Err(violation) = core.inbox.deliver(length) {
+                    self.violated(core, violation);
+                }
+            }
+            Message::Grant(limit) => {
+                let target = self.endpoint.granted(wc, core.outbox.next_target());
+                core.outbox.grant(limit, target);
+            }
+            // The entry itself was written to our list of mappings.
+            Message::Mapping(_) => core.inbox.count_message(),
+            Message::Disconnect => self.end(core),
+            Message::Shutdown => {
+                core.readable = false;
+                if !core.writable {
+                    self.end(core);
+                    core.draining = core.link == Link::Down;
+                }
+            }
+            Message::Ignored => {}
+        }
+    }
+
+    fn violated(&self, core: &mut Core, violation: Violation) {
+        log::error!(
+            "{}: the peer broke the protocol: {violation:?}",
+            self.endpoint.id()
+        );
+        self.fail(core, &Error::new(libc::EPROTO, "receive from the peer"));
+    }
+
+    fn end(&self, core: &mut Core) {
+        if core.link == Link::Up {
+            core.link = Link::Down;
+            core.changed = true;
+            log::debug!("{}: connection ended", self.endpoint.id());
+        }
+    }
+
+    /// A call of the device's failed. Once the device is gone, all do.
+    pub(super) fn device_failed(&self, core: &mut Core, error: &Error) {
+        let errno = match error.errno() {
+            libc::EIO | libc::ENODEV => libc::ECONNRESET,
+            errno => errno,
+        };
+        self.fail(core, &Error::new(errno, error.step()));
+    }
+
+    pub(super) fn fail(&self, core: &mut Core, error: &Error) {
+        core.changed |= std::mem::take(&mut core.draining);
+        if core.link == Link::Up {
+            core.link = Link::Broken {
+                errno: error.errno(),
+                reported: false,
+            };
+            core.changed = true;
+            log::info!("{}: connection broken: {error}", self.endpoint.id());
+        }
+    }
+}

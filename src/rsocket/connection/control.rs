@@ -1,0 +1,104 @@
+//! Messages beside the data of a connection: grants of room, shutdown and
+//! disconnect, which wait for a slot in the send queue if there is none.
+
+use super::work::Work;
+use super::{Connection, Core, Link};
+use crate::rsocket::carrier::Write;
+use crate::rsocket::flow::Grant;
+use crate::rsocket::wire::{Message, TARGET_LEN, Target};
+
+impl Connection {
+    /// Sends the grants that are due and control messages that had to wait.
+    pub(super) fn send_controls(&self, core: &mut Core) {
+        while core.link == Link::Up || core.draining {
+            let sent = if let Some(message) = core.pending {
+                self.send_control(core, message)
+            } else if core.draining {
+                core.draining = !core.outbox.is_idle();
+                return;
+            } else if let Some(grant) = core.inbox.grant_due() {
+                self.send_grant(core, &grant)
+            } else {
+                return;
+            };
+            if !sent {
+                return;
+            }
+        }
+    }
+
+    fn take_control(core: &mut Core, disconnect: bool) -> Option<(u64, usize)> {
+        let cost = core.outbox.take_control()?;
+        core.controls = core.controls.wrapping_add(1);
+        let work = if disconnect {
+            Work::Disconnect(cost)
+        } else {
+            Work::Control(cost)
+        };
+        Some((work.encode(), core.controls))
+    }
+
+    fn send_control(&self, core: &mut Core, message: Message) -> bool {
+        let Some((id, _)) = Self::take_control(core, message == Message::Disconnect) else {
+            return false;
+        };
+        core.pending = None;
+        let write = Write {
+            target: Target::default(),
+            message: Some(message),
+            id,
+            signaled: true,
+        };
+        if let Err(error) = self.endpoint.post_empty(&write) {
+            self.device_failed(core, &error);
+        }
+        true
+    }
+
+    fn send_grant(&self, core: &mut Core, grant: &Grant) -> bool {
+        let Some((id, slot)) = Self::take_control(core, false) else {
+            return false;
+        };
+        core.inbox.granted(grant);
+        let mut write = Write {
+            target: Target::default(),
+            message: Some(Message::Grant(grant.limit)),
+            id,
+            signaled: true,
+        };
+        let posted = match grant.half {
+            None => self.endpoint.post_empty(&write),
+            Some(half) => {
+                let entry = u64::from(half.entry).wrapping_mul(TARGET_LEN as u64);
+                write.target = Target {
+                    addr: self.peer.target_list.addr.wrapping_add(entry),
+                    key: self.peer.target_list.key,
+                    length: TARGET_LEN as u32,
+                };
+                let target = self.endpoint.receive_target(half.offset, half.length);
+                let bytes = target.encode(self.swapped);
+                self.endpoint.post_bytes(&write, &bytes, slot)
+            }
+        };
+        if let Err(error) = posted {
+            self.device_failed(core, &error);
+        }
+        true
+    }
+
+    /// Writes nothing, which the peer's device confirms.
+    pub(super) fn ask_peer(&self, core: &mut Core) {
+        let Some((id, _)) = Self::take_control(core, false) else {
+            return;
+        };
+        let write = Write {
+            target: Target::default(),
+            message: None,
+            id,
+            signaled: true,
+        };
+        if let Err(error) = self.endpoint.post_empty(&write) {
+            self.device_failed(core, &error);
+        }
+    }
+}
