@@ -1,0 +1,117 @@
+//! Shutdown and close, and how long each waits for the peer.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::error::Error;
+use crate::lock::locked;
+
+use super::{Phase, Stream};
+use crate::rsocket::connection::{Connection, Directions};
+use crate::rsocket::socket::Socket;
+use crate::rsocket::{flusher, service};
+
+/// How long a blocking close without `SO_LINGER` waits for the peer.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a non-blocking close looks whether the connection ends at once.
+const CLOSE_GRACE: Duration = Duration::from_millis(20);
+/// How long a connection is kept in the background after close.
+const BACKGROUND_PATIENCE: Duration = Duration::from_secs(60);
+/// How long a blocking shutdown without `SO_LINGER` waits for room in the send
+/// queue.
+const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(10);
+
+impl Stream {
+    /// Shuts down one or both directions; blocking sockets wait for a while, or
+    /// as long as `SO_LINGER` says, until the peer is being told. Sockets without
+    /// a connection have nothing to shut down.
+    pub fn shutdown(&self, directions: Directions) {
+        let Some(connection) = self.connection.get() else {
+            return;
+        };
+        if connection.shutdown(directions) || self.common.is_nonblocking() {
+            return;
+        }
+        let patience = self.options().linger.unwrap_or(SHUTDOWN_PATIENCE);
+        let deadline = Instant::now().checked_add(patience);
+        let told = self.wait_for(Some(connection), false, deadline, || {
+            if connection.has_pending() {
+                return Err(Error::new(libc::EAGAIN, "shut down"));
+            }
+            Ok(())
+        });
+        if let Err(error) = told {
+            log::warn!("{}: the peer is not told yet: {error}", self.id);
+        }
+    }
+
+    /// Whether its connection, if any, has ended.
+    pub fn has_ended(&self) -> bool {
+        self.connection.get().is_none_or(Connection::is_over)
+    }
+
+    /// Ends the socket: wakes all who wait for it, tells the peer, and waits
+    /// until the data that was sent has arrived, as long as `SO_LINGER` says.
+    /// A non-blocking socket ends in the background. Unless it does, what the
+    /// socket holds is free once the last reference goes: no thread of the
+    /// library's own keeps one.
+    pub fn close(self: Arc<Self>) {
+        self.common.set_closed();
+        let unaccepted = match &mut *locked(&self.phase) {
+            Phase::Listening(listener) => {
+                listener.embryos.clear();
+                std::mem::take(&mut listener.queue)
+            }
+            _ => VecDeque::new(),
+        };
+        self.common.waiters().notify();
+        for stream in unaccepted {
+            stream.common.set_nonblocking(true);
+            stream.close();
+        }
+        if !self.end_connection() {
+            let deadline = Instant::now().checked_add(BACKGROUND_PATIENCE);
+            service::linger(Socket::Stream(self), deadline.unwrap_or_else(Instant::now));
+            return;
+        }
+        for timer in [&self.keepalive, &self.probes] {
+            let timer = locked(timer).take();
+            drop(timer);
+        }
+        service::release(self.descriptor(), Arc::as_ptr(&self));
+        flusher::release(&self);
+    }
+
+    /// Ends the connection, if any, and waits for its end as long as the options
+    /// say. Returns `false` if it is to go on in the background.
+    fn end_connection(&self) -> bool {
+        let Some(connection) = self.connection.get() else {
+            return true;
+        };
+        connection.shutdown(Directions::Both);
+        if connection.is_over() {
+            return true;
+        }
+        let linger = self.options().linger;
+        let patience = match linger {
+            Some(limit) => limit,
+            None if self.common.is_nonblocking() => CLOSE_GRACE,
+            None => CLOSE_PATIENCE,
+        };
+        let deadline = Instant::now().checked_add(patience);
+        // A signal does not end the wait: what was sent would be lost.
+        loop {
+            let waited = self.wait_for(Some(connection), false, deadline, || {
+                if connection.is_over() {
+                    return Ok(());
+                }
+                Err(Error::new(libc::EAGAIN, "end the connection"))
+            });
+            match waited {
+                Err(error) if error.errno() == libc::EINTR => {}
+                other => return other.is_ok() || linger.is_some(),
+            }
+        }
+    }
+}

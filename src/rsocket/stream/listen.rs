@@ -1,0 +1,178 @@
+//! Accepting connections: a socket that listens answers requests with sockets
+//! of its own making, which `accept` hands out once they are connected.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+
+use crate::abi::*;
+use crate::cm::address;
+use crate::cm::connect::{self, Param, Reason};
+use crate::cm::id::Id;
+use crate::error::{Error, Result};
+use crate::lock::locked;
+
+use super::{Phase, RETRIES, Stream};
+use crate::rsocket::endpoint::Endpoint;
+use crate::rsocket::events::{Channel, Report};
+use crate::rsocket::service;
+use crate::rsocket::wire::{ConnData, IB_HEADER_LEN};
+
+#[derive(Debug)]
+pub(super) struct Listener {
+    pub(super) backlog: usize,
+    /// Connected and not yet accepted by the program.
+    pub(super) queue: VecDeque<Arc<Stream>>,
+    /// Not connected yet.
+    pub(super) embryos: Vec<Arc<Stream>>,
+}
+
+#[derive(Debug)]
+pub(super) struct Accepting {
+    pub(super) endpoint: Endpoint,
+    pub(super) peer: ConnData,
+    pub(super) listener: Weak<Stream>,
+}
+
+impl Stream {
+    /// Accepts connections from now on, `backlog` and one at once.
+    ///
+    /// # Errors
+    /// `EINVAL` for a socket that connects or is connected, else what the
+    /// kernel says.
+    pub fn listen(self: &Arc<Self>, backlog: i32) -> Result<()> {
+        let mut phase = locked(&self.phase);
+        let bound = usize::try_from(backlog.max(0))
+            .unwrap_or(0)
+            .saturating_add(1);
+        match &mut *phase {
+            Phase::Init | Phase::Bound => {}
+            Phase::Listening(listener) => {
+                listener.backlog = bound;
+                return Ok(());
+            }
+            _ => return Err(Error::invalid("listen on a connected socket")),
+        }
+        address::listen(&self.id, backlog)?;
+        *phase = Phase::Listening(Listener {
+            backlog: bound,
+            queue: VecDeque::new(),
+            embryos: Vec::new(),
+        });
+        drop(phase);
+        service::watch(self.descriptor(), self)
+    }
+
+    /// Takes the next connection; waits for one unless non-blocking.
+    ///
+    /// # Errors
+    /// `EINVAL` if the socket does not listen, `EAGAIN`, `EINTR`, `EBADF` if
+    /// it is closed meanwhile, `ENODEV` once if its device is removed.
+    pub fn accept(&self) -> Result<Arc<Self>> {
+        let deadline = self.common.receive_timeout().deadline();
+        self.wait_for(None, self.common.is_nonblocking(), deadline, || {
+            self.common.check_open()?;
+            match &mut *locked(&self.phase) {
+                Phase::Listening(listener) => listener
+                    .queue
+                    .pop_front()
+                    .ok_or(Error::new(libc::EAGAIN, "accept a connection")),
+                Phase::Failed if self.has_error() => {
+                    Err(Error::new(self.take_error(), "accept a connection"))
+                }
+                _ => Err(Error::invalid("accept on a socket that does not listen")),
+            }
+        })
+    }
+
+    /// Answers a connection request.
+    pub(super) fn answer(self: &Arc<Self>, listener: &mut Listener, report: &Report) -> Result<()> {
+        let id = Id::from_pointer(report.id)?;
+        let waiting = listener.queue.len().saturating_add(listener.embryos.len());
+        let infiniband = self
+            .id
+            .src_addr()
+            .is_some_and(|addr| i32::from(addr.family()) == AF_IB);
+        let header = if infiniband { IB_HEADER_LEN } else { 0 };
+        let data = report.private_data.get(header..).unwrap_or_default();
+        let peer = match ConnData::decode(data) {
+            _ if waiting >= listener.backlog => {
+                Err(Error::new(libc::EAGAIN, "queue one more connection"))
+            }
+            Err(_) => Err(Error::new(libc::EPROTO, "understand the peer")),
+            Ok(peer) => Ok(peer),
+        };
+        let accepted = peer.and_then(|peer| self.accept_request(&id, peer, report));
+        match accepted {
+            Ok(stream) => {
+                listener.embryos.push(stream);
+                Ok(())
+            }
+            Err(error) => {
+                // A socket that was made for it has rejected and destroyed it.
+                if Id::from_pointer(report.id).is_ok_and(|found| Arc::ptr_eq(&found, &id)) {
+                    if let Err(error) = connect::reject(&id, &[], Reason::Consumer) {
+                        log::debug!("{id}: {error}");
+                    }
+                    id.destroy()?;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn accept_request(
+        self: &Arc<Self>,
+        id: &Arc<Id>,
+        peer: ConnData,
+        report: &Report,
+    ) -> Result<Arc<Self>> {
+        let channel = Channel::open()?;
+        // SAFETY: the channel is open and outlives the identifier.
+        unsafe { id.migrate(channel.as_pointer()) }?;
+        let options = self.options().inherit();
+        let endpoint = Endpoint::new(id, &options.settings);
+        // From here on, dropping the socket destroys the identifier, whose
+        // events go to its channel.
+        let stream = Self::assemble(self.domain, channel, Arc::clone(id), options, Phase::Failed);
+        let endpoint = endpoint.inspect_err(|_| {
+            // Before the identifier goes.
+            if let Err(error) = connect::reject(id, &[], Reason::Consumer) {
+                log::debug!("{id}: {error}");
+            }
+        })?;
+        id.state().most_retries = Some(RETRIES);
+        let data = endpoint.conn_data().encode();
+        connect::accept(
+            id,
+            Some(&Param {
+                private_data: &data,
+                responder_resources: report.conn.responder_resources,
+                initiator_depth: report.conn.initiator_depth,
+                flow_control: report.conn.flow_control,
+                retry_count: report.conn.retry_count,
+                rnr_retry_count: report.conn.rnr_retry_count,
+                srq: 0,
+                qp_num: 0,
+            }),
+        )?;
+        *locked(&stream.phase) = Phase::Accepting(Box::new(Accepting {
+            endpoint,
+            peer,
+            listener: Arc::downgrade(self),
+        }));
+        let stream = Arc::new(stream);
+        service::watch(stream.descriptor(), &stream)?;
+        Ok(stream)
+    }
+
+    /// A socket that this listener made has connected or failed.
+    pub(super) fn embryo_done(&self, embryo: &Arc<Self>) {
+        if let Phase::Listening(listener) = &mut *locked(&self.phase) {
+            listener.embryos.retain(|other| !Arc::ptr_eq(other, embryo));
+            if embryo.connection.get().is_some() {
+                listener.queue.push_back(Arc::clone(embryo));
+            }
+        }
+        self.common.waiters().notify();
+    }
+}

@@ -1,0 +1,378 @@
+//! Stream sockets: creation, binding, and what the connection manager's events
+//! make of them.
+//!
+//! | module | what it is responsible for |
+//! |---|---|
+//! | `listen` | accepting connections |
+//! | `open` | connecting |
+//! | `transfer` | sending and receiving with waiting |
+//! | `end` | shutdown and close |
+//! | `timers` | keep-alive messages and probes |
+//! | `state` | polling, and the state in TCP's words |
+//!
+//! A socket goes through the phases of `Phase`; once connected, data is the
+//! business of its [`Connection`]. The descriptor of a socket is that of its
+//! event channel, which the service thread reads, but for a thread that
+//! connects and waits, which reads it itself.
+
+mod end;
+mod listen;
+mod open;
+mod state;
+mod timers;
+mod transfer;
+
+use std::net::IpAddr;
+use std::os::fd::RawFd;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::Instant;
+
+use crate::abi::*;
+use crate::cm::address;
+use crate::cm::id::Id;
+use crate::error::{Error, Result};
+use crate::kernel::addr::SockAddr;
+use crate::lock::locked;
+use crate::verbs::bindings::IBV_QPT_RC;
+
+use super::common::Common;
+use super::connection::Connection;
+use super::endpoint::Endpoint;
+use super::events::{Channel, Report};
+use super::keepalive::Keepalive;
+use super::option::Options;
+use super::service;
+use super::settings::Defaults;
+use super::wait::{self, Notifier};
+use super::wire::ConnData;
+
+use listen::{Accepting, Listener};
+use open::Opening;
+
+/// How often a message is sent again that the peer's device does not confirm.
+/// The most there is, 7, makes soft-RoCE never give up.
+const RETRIES: u8 = 6;
+
+/// A stream socket.
+#[derive(Debug)]
+pub struct Stream {
+    domain: i32,
+    channel: Channel,
+    id: Arc<Id>,
+    phase: Mutex<Phase>,
+    connection: OnceLock<Connection>,
+    keepalive: Mutex<Option<Arc<Keepalive>>>,
+    probes: Mutex<Option<Arc<Keepalive>>>,
+    options: Mutex<Options>,
+    common: Common,
+}
+
+/// Where a socket is in its life.
+#[derive(Debug)]
+enum Phase {
+    /// Nothing was done with it; also after an attempt to connect that could
+    /// not even begin.
+    Init,
+    /// Bound to a local address.
+    Bound,
+    /// Accepts connections.
+    Listening(Listener),
+    /// Connects.
+    Opening(Opening),
+    /// Answered a request and waits for the peer.
+    Accepting(Box<Accepting>),
+    /// Connected, then perhaps ended; the connection knows.
+    Connected,
+    /// Could not connect.
+    Failed,
+}
+
+impl Stream {
+    /// A new socket of the address family `domain`.
+    ///
+    /// # Errors
+    /// `ENODEV` without an RDMA device, else what the kernel says.
+    pub fn new(domain: i32) -> Result<Arc<Self>> {
+        let channel = Channel::open()?;
+        // SAFETY: the channel outlives the identifier, see `drop`.
+        let id = unsafe {
+            Id::create(
+                channel.as_pointer(),
+                std::ptr::null_mut(),
+                RDMA_PS_TCP,
+                IBV_QPT_RC,
+            )
+        }?;
+        let options = Options::new(&Defaults::get().settings);
+        Ok(Arc::new(Self::assemble(
+            domain,
+            channel,
+            id,
+            options,
+            Phase::Init,
+        )))
+    }
+
+    fn assemble(
+        domain: i32,
+        channel: Channel,
+        id: Arc<Id>,
+        options: Options,
+        phase: Phase,
+    ) -> Self {
+        Self {
+            domain,
+            channel,
+            id,
+            phase: Mutex::new(phase),
+            connection: OnceLock::new(),
+            keepalive: Mutex::new(None),
+            probes: Mutex::new(None),
+            options: Mutex::new(options),
+            common: Common::default(),
+        }
+    }
+
+    /// The number by which programs know the socket.
+    pub fn descriptor(&self) -> RawFd {
+        self.channel.descriptor()
+    }
+
+    /// Address family given at creation.
+    pub fn domain(&self) -> i32 {
+        self.domain
+    }
+
+    /// Its identifier.
+    pub fn id(&self) -> &Arc<Id> {
+        &self.id
+    }
+
+    /// Its options.
+    pub fn options(&self) -> MutexGuard<'_, Options> {
+        locked(&self.options)
+    }
+
+    /// What it has in common with sockets of every kind.
+    pub fn common(&self) -> &Common {
+        &self.common
+    }
+
+    /// Takes the pending error (`SO_ERROR`), 0 if there is none.
+    pub fn take_error(&self) -> i32 {
+        match (self.common.take_error(), self.connection.get()) {
+            (0, Some(connection)) => connection.take_error(),
+            (errno, _) => errno,
+        }
+    }
+
+    fn has_error(&self) -> bool {
+        self.common.error() != 0
+    }
+
+    /// The connection, once there is one.
+    pub fn established(&self) -> Option<&Connection> {
+        self.connection.get()
+    }
+
+    /// Whether it accepts connections.
+    pub fn is_listening(&self) -> bool {
+        matches!(*locked(&self.phase), Phase::Listening(_))
+    }
+
+    /// Whether it has begun to connect, or has connected or failed.
+    pub fn is_opening_or_later(&self) -> bool {
+        !matches!(
+            *locked(&self.phase),
+            Phase::Init | Phase::Bound | Phase::Listening(_)
+        )
+    }
+
+    /// Descriptor of the completion channel, once connected.
+    pub fn notification_fd(&self) -> Option<RawFd> {
+        self.connection.get().map(Connection::notification_fd)
+    }
+
+    /// Binds to a local address.
+    ///
+    /// # Errors
+    /// `EINVAL` if bound already, else what the kernel says.
+    pub fn bind(&self, addr: &SockAddr) -> Result<()> {
+        let mut phase = locked(&self.phase);
+        if !matches!(*phase, Phase::Init) {
+            return Err(Error::invalid("bind a socket twice"));
+        }
+        address::bind(&self.id, &unmapped(addr))?;
+        *phase = Phase::Bound;
+        Ok(())
+    }
+
+    /// Handles all pending events of the connection manager; `false` if the
+    /// channel is of no use any more.
+    pub fn handle_events(self: &Arc<Self>) -> bool {
+        let mut happened = false;
+        let mut listener = None;
+        let usable = {
+            let mut phase = locked(&self.phase);
+            loop {
+                match Report::next(&self.channel) {
+                    Ok(report) => {
+                        happened = true;
+                        listener = self.handle(&mut phase, &report).or(listener);
+                    }
+                    Err(error) if error.errno() == libc::EINTR => {}
+                    Err(error) => break error.errno() == libc::EAGAIN,
+                }
+            }
+        };
+        if let Some(listener) = listener {
+            listener.embryo_done(self);
+        }
+        if happened {
+            self.common.waiters().notify();
+        }
+        usable
+    }
+
+    /// Handles an event. Returns the listener that is to be told that this
+    /// socket, which it made, has connected or failed.
+    fn handle(self: &Arc<Self>, phase: &mut Phase, report: &Report) -> Option<Arc<Self>> {
+        let result = match phase {
+            Phase::Listening(listener) => {
+                if report.kind == RDMA_CM_EVENT_CONNECT_REQUEST
+                    && let Err(error) = self.answer(listener, report)
+                {
+                    log::error!("{}: a connection is not accepted: {error}", self.id);
+                }
+                // A listener of all devices goes on and is not told.
+                if report.kind == RDMA_CM_EVENT_DEVICE_REMOVAL {
+                    self.common.set_error(report.errno());
+                    *phase = Phase::Failed;
+                }
+                return None;
+            }
+            Phase::Opening(opening) => self.open_further(opening, report),
+            Phase::Accepting(_) => {
+                let Phase::Accepting(accepting) = std::mem::replace(phase, Phase::Failed) else {
+                    return None;
+                };
+                if report.kind == RDMA_CM_EVENT_ESTABLISHED {
+                    self.connected(accepting.endpoint, accepting.peer);
+                    *phase = Phase::Connected;
+                }
+                return accepting.listener.upgrade();
+            }
+            Phase::Connected => {
+                if matches!(
+                    report.kind,
+                    RDMA_CM_EVENT_DISCONNECTED
+                        | RDMA_CM_EVENT_REJECTED
+                        | RDMA_CM_EVENT_DEVICE_REMOVAL
+                ) && let Some(connection) = self.connection.get()
+                {
+                    connection.peer_gone();
+                }
+                return None;
+            }
+            Phase::Init | Phase::Bound | Phase::Failed => return None,
+        };
+        match result {
+            Ok(None) => {}
+            Ok(Some((endpoint, peer))) => {
+                self.connected(endpoint, peer);
+                *phase = Phase::Connected;
+            }
+            Err(error) => {
+                log::info!("{}: cannot connect: {error}", self.id);
+                self.common.set_error(error.errno());
+                *phase = Phase::Failed;
+            }
+        }
+        None
+    }
+
+    fn connected(self: &Arc<Self>, endpoint: Endpoint, peer: ConnData) {
+        let connection = Connection::new(endpoint, peer, Arc::clone(self.common.waiters()));
+        // Phases lead here once.
+        let _ = self.connection.set(connection);
+        if let Err(error) = self.keep_alive() {
+            log::warn!("{}: no keep-alive messages: {error}", self.id);
+        }
+    }
+
+    /// As [`wait::wait_for`], for what the socket tells of.
+    fn wait_for<R>(
+        &self,
+        connection: Option<&Connection>,
+        nonblocking: bool,
+        deadline: Option<Instant>,
+        attempt: impl FnMut() -> Result<R>,
+    ) -> Result<R> {
+        let notifier = connection.map(|connection| connection as &dyn Notifier);
+        wait::wait_for(
+            self.common.waiters(),
+            notifier,
+            nonblocking,
+            deadline,
+            attempt,
+        )
+    }
+
+    /// The connection, or why there is none.
+    fn connection(&self) -> Result<&Connection> {
+        self.common.check_open()?;
+        if let Some(connection) = self.connection.get() {
+            return Ok(connection);
+        }
+        match &*locked(&self.phase) {
+            Phase::Opening(_) | Phase::Accepting(_) => {
+                Err(Error::new(libc::EAGAIN, "use a socket that is connecting"))
+            }
+            _ => Err(Error::new(libc::ENOTCONN, "use an unconnected socket")),
+        }
+    }
+
+    /// Copy of the local address, if there is one.
+    pub fn local_address(&self) -> Option<SockAddr> {
+        self.id.src_addr()
+    }
+
+    /// Copy of the peer's address.
+    ///
+    /// # Errors
+    /// `ENOTCONN` without a connection.
+    pub fn peer_address(&self) -> Result<SockAddr> {
+        self.connection
+            .get()
+            .and_then(|_| self.id.dst_addr())
+            .ok_or(Error::new(libc::ENOTCONN, "name the peer"))
+    }
+}
+
+/// The kernel's connection manager knows no IPv4 mapped into IPv6.
+fn unmapped(addr: &SockAddr) -> SockAddr {
+    match addr.ip() {
+        Some(IpAddr::V6(ip)) => ip
+            .to_ipv4_mapped()
+            .map_or(*addr, |ip| SockAddr::v4(ip, addr.port())),
+        _ => *addr,
+    }
+}
+
+impl service::Watched for Stream {
+    fn handle(self: Arc<Self>) -> bool {
+        self.handle_events()
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        service::forget(self.descriptor(), self);
+        // The queue pair goes before the identifier, that before the channel.
+        drop(self.connection.take());
+        *locked(&self.phase) = Phase::Failed;
+        if let Err(error) = Arc::clone(&self.id).destroy() {
+            log::error!("{}: {error}", self.id);
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Connecting: address, route and request, step by step as the connection
+//! manager reports, in the thread that waits for it or in the service thread.
+
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use crate::abi::*;
+use crate::cm::address;
+use crate::cm::connect::{self, Param};
+use crate::error::{Error, Result};
+use crate::kernel::addr::SockAddr;
+use crate::lock::locked;
+
+use super::{Phase, RETRIES, Stream, unmapped};
+use crate::rsocket::endpoint::Endpoint;
+use crate::rsocket::events::Report;
+use crate::rsocket::route;
+use crate::rsocket::service;
+use crate::rsocket::wait::{Wake, readable, sleep};
+use crate::rsocket::wire::{ConnData, IB_HEADER_LEN};
+
+/// Attempts of each step of address resolution; the first takes a second,
+/// each further one twice as long.
+const ATTEMPTS: u32 = 7;
+const FIRST_TIMEOUT_MS: i32 = 1000;
+
+#[derive(Debug)]
+pub(super) struct Opening {
+    destination: SockAddr,
+    step: Step,
+    attempt: u32,
+}
+
+#[derive(Debug)]
+enum Step {
+    Address,
+    Route,
+    Connect(Box<Endpoint>),
+}
+
+impl Stream {
+    /// Connects to `destination`; waits unless non-blocking. A wait that a
+    /// signal ended goes on in the background and can be resumed.
+    ///
+    /// # Errors
+    /// `EINPROGRESS` if non-blocking, `EALREADY`, `EISCONN`; what became of
+    /// the attempt: `ECONNREFUSED`, `ETIMEDOUT`, `EHOSTUNREACH`, …
+    pub fn connect(self: &Arc<Self>, destination: &SockAddr) -> Result<()> {
+        let nonblocking = self.common.is_nonblocking();
+        {
+            let destination = &unmapped(destination);
+            let mut phase = locked(&self.phase);
+            match &*phase {
+                Phase::Init | Phase::Bound => {
+                    address::resolve_addr(&self.id, None, destination, FIRST_TIMEOUT_MS)
+                        .inspect_err(|error| self.common.set_error(error.errno()))?;
+                    // What an earlier attempt has left says nothing of this one.
+                    self.common.take_error();
+                    *phase = Phase::Opening(Opening {
+                        destination: *destination,
+                        step: Step::Address,
+                        attempt: 0,
+                    });
+                }
+                Phase::Opening(_) if nonblocking => {
+                    return Err(Error::new(libc::EALREADY, "connect twice"));
+                }
+                Phase::Opening(_) => {}
+                Phase::Connected | Phase::Accepting(_) => {
+                    return Err(Error::new(libc::EISCONN, "connect a connected socket"));
+                }
+                Phase::Failed => {
+                    return Err(Error::new(libc::ENOTCONN, "connect after a failure"));
+                }
+                Phase::Listening(_) => {
+                    return Err(Error::invalid("connect a listening socket"));
+                }
+            }
+        }
+        if nonblocking {
+            service::watch(self.descriptor(), self)?;
+            return Err(Error::new(libc::EINPROGRESS, "connect"));
+        }
+        let result = self.wait_until_connected();
+        if matches!(&result, Err(error) if error.errno() != libc::EINTR) {
+            return result;
+        }
+        // From now on the service thread notices when the peer goes.
+        service::watch(self.descriptor(), self)?;
+        result
+    }
+
+    fn wait_until_connected(self: &Arc<Self>) -> Result<()> {
+        let wake = Wake::of_thread()?;
+        let _registered = self.common.waiters().register(&wake);
+        loop {
+            self.handle_events();
+            self.common.check_open()?;
+            match &*locked(&self.phase) {
+                Phase::Connected => return Ok(()),
+                Phase::Opening(_) => {}
+                _ => {
+                    // Another thread may have taken the reason (SO_ERROR).
+                    let errno = match self.common.error() {
+                        0 => libc::ENOTCONN,
+                        errno => errno,
+                    };
+                    return Err(Error::new(errno, "connect"));
+                }
+            }
+            let mut entries = [readable(self.descriptor()), readable(wake.as_raw_fd())];
+            sleep(&mut entries, None)?;
+            let [_, woken] = entries;
+            if woken.revents != 0 {
+                wake.clear();
+            }
+        }
+    }
+
+    /// The next step of connecting; the result once it is done.
+    pub(super) fn open_further(
+        &self,
+        opening: &mut Opening,
+        report: &Report,
+    ) -> Result<Option<(Endpoint, ConnData)>> {
+        let failed = || Error::new(report.errno(), "connect");
+        let timed_out = report.status == -libc::ETIMEDOUT && opening.attempt + 1 < ATTEMPTS;
+        match (&opening.step, report.kind) {
+            (Step::Address, RDMA_CM_EVENT_ADDR_RESOLVED) => {
+                opening.step = Step::Route;
+                opening.attempt = 0;
+                self.resolve_route(opening)?;
+            }
+            (Step::Address, RDMA_CM_EVENT_ADDR_ERROR) if timed_out => {
+                opening.attempt += 1;
+                let timeout = FIRST_TIMEOUT_MS << opening.attempt;
+                address::resolve_addr(&self.id, None, &opening.destination, timeout)?;
+            }
+            (Step::Route, RDMA_CM_EVENT_ROUTE_RESOLVED) => {
+                let endpoint = Endpoint::new(&self.id, &self.options().settings)?;
+                self.request(&endpoint)?;
+                opening.step = Step::Connect(Box::new(endpoint));
+            }
+            (Step::Route, RDMA_CM_EVENT_ROUTE_ERROR) if timed_out => {
+                opening.attempt += 1;
+                self.resolve_route(opening)?;
+            }
+            (Step::Connect(_), RDMA_CM_EVENT_ESTABLISHED) => {
+                let peer = ConnData::decode(&report.private_data)
+                    .map_err(|_| Error::new(libc::ENOTSUP, "understand the peer"))?;
+                let step = std::mem::replace(&mut opening.step, Step::Address);
+                if let Step::Connect(endpoint) = step {
+                    return Ok(Some((*endpoint, peer)));
+                }
+            }
+            (_, RDMA_CM_EVENT_ADDR_CHANGE | RDMA_CM_EVENT_TIMEWAIT_EXIT) => {}
+            _ => return Err(failed()),
+        }
+        Ok(None)
+    }
+
+    fn resolve_route(&self, opening: &Opening) -> Result<()> {
+        let route = std::mem::take(&mut self.options().route);
+        if route.is_empty() {
+            return address::resolve_route(&self.id, FIRST_TIMEOUT_MS << opening.attempt);
+        }
+        route::set(&self.id, &route)
+    }
+
+    fn request(&self, endpoint: &Endpoint) -> Result<()> {
+        let data = endpoint.conn_data().encode();
+        let infiniband = self
+            .id
+            .src_addr()
+            .is_some_and(|addr| i32::from(addr.family()) == AF_IB);
+        let header = if infiniband { IB_HEADER_LEN } else { 0 };
+        let mut private_data = vec![0; header];
+        private_data.extend_from_slice(&data);
+        connect::connect(
+            &self.id,
+            Some(&Param {
+                private_data: &private_data,
+                responder_resources: 0,
+                initiator_depth: endpoint.carrier().initiator_depth(),
+                flow_control: 1,
+                retry_count: RETRIES,
+                rnr_retry_count: 7,
+                srq: 0,
+                qp_num: 0,
+            }),
+        )
+    }
+}
