@@ -1,0 +1,122 @@
+//! The addresses of a datagram socket and the endpoints that they need: binding,
+//! connecting, and which local address reaches a peer.
+
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use super::Datagram;
+use super::core::Core;
+use super::endpoint::Endpoint;
+use super::header::plain;
+use crate::error::{Error, Result};
+use crate::lock::locked;
+use crate::rsocket::events::Channel;
+use crate::rsocket::service;
+
+impl Datagram {
+    /// Binds to a local address.
+    ///
+    /// # Errors
+    /// `ENODEV` without an RDMA device of that address; what `bind(2)` says.
+    pub fn bind(self: &Arc<Self>, addr: SocketAddr) -> Result<()> {
+        self.channel()?;
+        self.udp.bind(addr)?;
+        self.start()?;
+        let ip = plain(addr).ip();
+        if ip.is_unspecified() || ip.is_loopback() {
+            return Ok(());
+        }
+        let source = plain(self.udp.local()?);
+        self.place(&mut locked(&self.core), source).map(drop)
+    }
+
+    /// Sends to and receives from `peer` only from now on.
+    ///
+    /// # Errors
+    /// `ENODEV` without an RDMA device that reaches it; what `connect(2)`
+    /// says.
+    pub fn connect(self: &Arc<Self>, peer: SocketAddr) -> Result<()> {
+        self.start()?;
+        self.udp.connect(peer)?;
+        let peer = plain(peer);
+        let mut core = locked(&self.core);
+        self.introduce(&mut core, peer)?;
+        core.set_only(Some(peer));
+        Ok(())
+    }
+
+    /// Undoes [`Datagram::connect`].
+    ///
+    /// # Errors
+    /// What `connect(2)` says.
+    pub fn disconnect(&self) -> Result<()> {
+        self.udp.disconnect()?;
+        locked(&self.core).set_only(None);
+        Ok(())
+    }
+
+    /// Sees to it that the socket has a local port, and that the service
+    /// thread looks after it.
+    pub(super) fn start(self: &Arc<Self>) -> Result<()> {
+        self.channel()?;
+        self.started
+            .get_or_try_init(|| {
+                if self.udp.local()?.port() == 0 {
+                    self.udp.bind_any()?;
+                }
+                service::watch(self.descriptor(), self)
+            })
+            .copied()
+    }
+
+    pub(super) fn channel(self: &Arc<Self>) -> Result<&Channel> {
+        self.channel.get_or_try_init(|| {
+            let channel = Channel::open()?;
+            service::watch(channel.descriptor(), self)?;
+            Ok(channel)
+        })
+    }
+
+    /// The place of the endpoint of the local address `source`, which is
+    /// created if need be.
+    fn place(self: &Arc<Self>, core: &mut Core, source: SocketAddr) -> Result<usize> {
+        if let Some(place) = core.find(source) {
+            return Ok(place);
+        }
+        let channel = self.channel()?;
+        let settings = self.options().settle();
+        // SAFETY: the socket drops the channel after its endpoints.
+        let endpoint = unsafe { Endpoint::new(channel, source, &settings) }?;
+        let mut event = libc::epoll_event {
+            events: libc::EPOLLIN as u32,
+            u64: 0,
+        };
+        // SAFETY: the event lives until the call ends.
+        let status = unsafe {
+            libc::epoll_ctl(
+                self.notifications.as_raw_fd(),
+                libc::EPOLL_CTL_ADD,
+                endpoint.completions().notification_fd(),
+                &mut event,
+            )
+        };
+        if status != 0 {
+            return Err(Error::last_os("watch a completion channel"));
+        }
+        let place = core.add(endpoint);
+        // Those who wait are to arm it as well.
+        self.common.waiters().notify();
+        Ok(place)
+    }
+
+    /// Makes sure that an endpoint is chosen for `peer`.
+    pub(super) fn introduce(self: &Arc<Self>, core: &mut Core, peer: SocketAddr) -> Result<()> {
+        if !core.knows(peer) {
+            let source = self.udp.source_for(peer)?;
+            let place = self.place(core, source)?;
+            core.introduce(peer, place);
+        }
+        Ok(())
+    }
+}

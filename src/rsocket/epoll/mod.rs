@@ -1,0 +1,178 @@
+//! Epoll sets of sockets over RDMA and ordinary descriptors (`repoll_create`,
+//! `repoll_ctl`, `repoll_wait`) with the semantics of epoll(7).
+//!
+//! A set is an epoll set of the kernel. Ordinary descriptors are members of
+//! it and the kernel alone decides on their events. For sockets the kernel
+//! watches their completion channels and an eventfd that sockets signal; what
+//! they report is asked of them.
+//!
+//! Here are the sets of the process and what programs call; `set` is one set and
+//! the changes of its members, `member` what a socket in it has to report,
+//! `collect` the waiting.
+
+mod collect;
+mod member;
+mod set;
+
+use std::os::fd::RawFd;
+use std::sync::{Arc, Mutex, Weak};
+
+use libc::epoll_event;
+
+use crate::error::{Error, Result};
+use crate::lock::locked;
+
+use super::socket::Socket;
+use super::table::{Removed, Table};
+use super::{fork, wait};
+
+use set::Set;
+
+static SETS: Table<Arc<Set>> = Table::new();
+
+/// All sets, and in which generation of forks they were made.
+static ALL: Mutex<Vec<(u32, Weak<Set>)>> = Mutex::new(Vec::new());
+
+/// Creates a set and returns its descriptor; `close_on_exec` as for
+/// `epoll_create1(2)`.
+///
+/// # Errors
+/// What the kernel says.
+pub fn create(close_on_exec: bool) -> Result<RawFd> {
+    let set = Arc::new(Set::new(close_on_exec)?);
+    let fd = set.descriptor();
+    let mut all = locked(&ALL);
+    all.retain(|(_, set)| set.strong_count() > 0);
+    all.push((fork::generation(), Arc::downgrade(&set)));
+    drop(all);
+    SETS.insert(fd, set)?;
+    Ok(fd)
+}
+
+/// Removes a socket that is being closed from all sets, as the kernel does.
+pub fn forget(socket: &Socket) {
+    let fd = socket.descriptor();
+    let sets: Vec<_> = locked(&ALL)
+        .iter()
+        .filter(|(generation, _)| *generation == fork::generation())
+        .filter_map(|(_, set)| set.upgrade())
+        .collect();
+    for set in sets {
+        set.forget(fd);
+    }
+}
+
+/// Closes a set; `false` if the descriptor is none. Threads that wait on it
+/// return with `EBADF`.
+pub fn close(fd: RawFd) -> bool {
+    match SETS.remove(fd) {
+        None => return false,
+        Some(Removed::Own(set)) => {
+            set.end();
+        }
+        Some(Removed::Inherited(_)) => {
+            // SAFETY: this process's copy of a parent's descriptor.
+            unsafe { libc::close(fd) };
+        }
+    }
+    true
+}
+
+/// What to do with a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Add it.
+    Add,
+    /// Change its events and data.
+    Modify,
+    /// Remove it.
+    Remove,
+}
+
+impl Operation {
+    fn number(self) -> i32 {
+        match self {
+            Self::Add => libc::EPOLL_CTL_ADD,
+            Self::Modify => libc::EPOLL_CTL_MOD,
+            Self::Remove => libc::EPOLL_CTL_DEL,
+        }
+    }
+}
+
+/// Adds, changes or removes a member.
+///
+/// # Errors
+/// As `epoll_ctl(2)`: `EBADF`, `EEXIST`, `ENOENT`, `EINVAL` for what is no
+/// set or for a set in itself, `EPERM`, `ENOMEM`, `ENOSPC`.
+pub fn control(epfd: RawFd, operation: Operation, fd: RawFd, event: epoll_event) -> Result<()> {
+    let set = find(epfd)?;
+    if fd == epfd {
+        return Err(Error::invalid("put an epoll set into itself"));
+    }
+    set.control(operation, fd, event)
+}
+
+/// Waits until members have events, puts them into `events` and returns how
+/// many there are, 0 at the end of `timeout_ms` (negative: none).
+///
+/// # Errors
+/// `EBADF`, `EINVAL` for what is no set or no room for events, `EINTR`.
+pub fn wait(epfd: RawFd, events: &mut [epoll_event], timeout_ms: i32) -> Result<usize> {
+    let set = find(epfd)?;
+    if events.is_empty() {
+        return Err(Error::invalid("wait for no events"));
+    }
+    set.wait(events, wait::deadline_after(timeout_ms))
+}
+
+fn find(epfd: RawFd) -> Result<Arc<Set>> {
+    SETS.get(epfd).ok_or_else(|| {
+        // SAFETY: no pointers.
+        let open = unsafe { libc::fcntl(epfd, libc::F_GETFD) } >= 0;
+        let errno = if open { libc::EINVAL } else { libc::EBADF };
+        Error::new(errno, "use what is no epoll set")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Write, pipe};
+    use std::os::fd::AsRawFd;
+
+    fn event(events: i32, data: u64) -> epoll_event {
+        epoll_event {
+            events: events as u32,
+            u64: data,
+        }
+    }
+
+    #[test]
+    fn ordinary_descriptors_behave_as_in_the_kernel() {
+        let set = create(true).unwrap();
+        let (reader, mut writer) = pipe().unwrap();
+        let fd = reader.as_raw_fd();
+        let ctl = |operation, flags| control(set, operation, fd, event(flags, 42));
+        let errno = |result: Result<()>| result.map_err(|error| error.errno());
+        assert_eq!(errno(ctl(Operation::Modify, 0)), Err(libc::ENOENT));
+        ctl(Operation::Add, libc::EPOLLIN | libc::EPOLLET).unwrap();
+        assert_eq!(errno(ctl(Operation::Add, 0)), Err(libc::EEXIST));
+        assert_eq!(
+            errno(control(set, Operation::Add, set, event(0, 0))),
+            Err(libc::EINVAL)
+        );
+        assert_eq!(
+            errno(control(set, Operation::Add, -1, event(0, 0))),
+            Err(libc::EBADF)
+        );
+
+        let mut events = [event(0, 0); 4];
+        assert_eq!(wait(set, &mut events, 0), Ok(0));
+        writer.write_all(b"x").unwrap();
+        assert_eq!(wait(set, &mut events, -1), Ok(1));
+        assert_eq!({ events[0].u64 }, 42);
+        assert_eq!(wait(set, &mut events, 10), Ok(0), "the edge was reported");
+        assert!(close(set));
+        assert!(!close(set));
+    }
+}

@@ -1,0 +1,238 @@
+//! An epoll set: the kernel's with what it does not know, and the changes of its
+//! members.
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use libc::epoll_event;
+
+use crate::error::{Error, Result};
+use crate::lock::locked;
+
+use super::Operation;
+use super::member::{Member, Members};
+use crate::rsocket::socket::Socket;
+use crate::rsocket::sockets;
+use crate::rsocket::wait::{Notes, Wake};
+
+/// What the kernel's data of a member says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tag {
+    Ordinary(RawFd),
+    /// The completion channel of the socket with this descriptor.
+    Completions(RawFd),
+    Wake,
+}
+
+impl Tag {
+    pub(super) fn encode(self) -> u64 {
+        let (kind, fd) = match self {
+            Self::Ordinary(fd) => (0u64, fd),
+            Self::Completions(fd) => (1, fd),
+            Self::Wake => (2, 0),
+        };
+        kind << 32 | u64::from(fd.cast_unsigned())
+    }
+
+    pub(super) fn decode(data: u64) -> Self {
+        let fd = (data as u32).cast_signed();
+        match data >> 32 {
+            0 => Self::Ordinary(fd),
+            1 => Self::Completions(fd),
+            _ => Self::Wake,
+        }
+    }
+}
+
+/// An epoll set.
+pub(super) struct Set {
+    pub(super) epoll: OwnedFd,
+    pub(super) wake: Arc<Wake>,
+    pub(super) notes: Arc<Notes>,
+    pub(super) members: Mutex<Members>,
+    pub(super) closed: AtomicBool,
+}
+
+impl Set {
+    /// A set without members.
+    pub(super) fn new(close_on_exec: bool) -> Result<Self> {
+        let flags = if close_on_exec {
+            libc::EPOLL_CLOEXEC
+        } else {
+            0
+        };
+        // SAFETY: no pointers.
+        let fd = unsafe { libc::epoll_create1(flags) };
+        if fd < 0 {
+            return Err(Error::last_os("create an epoll set"));
+        }
+        let set = Self {
+            // SAFETY: just opened and nobody else's.
+            epoll: unsafe { OwnedFd::from_raw_fd(fd) },
+            wake: Arc::new(Wake::new()?),
+            notes: Arc::default(),
+            members: Mutex::new(Members::default()),
+            closed: AtomicBool::new(false),
+        };
+        let wake = set.wake.as_raw_fd();
+        set.kernel_ctl(libc::EPOLL_CTL_ADD, wake, libc::EPOLLIN as u32, Tag::Wake)?;
+        Ok(set)
+    }
+
+    /// The descriptor by which programs know it.
+    pub(super) fn descriptor(&self) -> RawFd {
+        self.epoll.as_raw_fd()
+    }
+
+    /// It is closed: those who wait on it return.
+    pub(super) fn end(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.wake.signal();
+    }
+
+    /// The socket `fd`, if it is a member, is none any more.
+    pub(super) fn forget(&self, fd: RawFd) {
+        let member = locked(&self.members).sockets.remove(&fd);
+        if let Some(member) = member {
+            self.release(&member);
+        }
+    }
+
+    /// Adds, changes or removes a member.
+    pub(super) fn control(
+        &self,
+        operation: Operation,
+        fd: RawFd,
+        event: epoll_event,
+    ) -> Result<()> {
+        let mut members = locked(&self.members);
+        self.forget_closed(&mut members);
+        match sockets::find(fd) {
+            Some(socket) => self.control_socket(&mut members, operation, fd, socket, event),
+            None => self.control_ordinary(&mut members, operation, fd, event),
+        }
+    }
+
+    pub(super) fn kernel_ctl(
+        &self,
+        operation: i32,
+        fd: RawFd,
+        events: u32,
+        tag: Tag,
+    ) -> Result<()> {
+        let mut event = epoll_event {
+            events,
+            u64: tag.encode(),
+        };
+        // SAFETY: the event lives until the call ends.
+        let status = unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), operation, fd, &mut event) };
+        if status != 0 {
+            return Err(Error::last_os("change an epoll set"));
+        }
+        Ok(())
+    }
+
+    fn control_ordinary(
+        &self,
+        members: &mut Members,
+        operation: Operation,
+        fd: RawFd,
+        event: epoll_event,
+    ) -> Result<()> {
+        self.kernel_ctl(operation.number(), fd, event.events, Tag::Ordinary(fd))?;
+        if operation == Operation::Remove {
+            members.ordinary.remove(&fd);
+        } else {
+            members.ordinary.insert(fd, event.u64);
+        }
+        Ok(())
+    }
+
+    fn control_socket(
+        &self,
+        members: &mut Members,
+        operation: Operation,
+        fd: RawFd,
+        socket: Socket,
+        event: epoll_event,
+    ) -> Result<()> {
+        let known = members.sockets.contains_key(&fd);
+        match (operation, known) {
+            (Operation::Add, true) => return Err(Error::new(libc::EEXIST, "add a member twice")),
+            (Operation::Add, false) => {
+                let noted = Some((Arc::clone(&self.notes), fd));
+                socket.common().waiters().add(&self.wake, noted);
+                members.sockets.insert(
+                    fd,
+                    Member {
+                        socket,
+                        events: event.events,
+                        data: event.u64,
+                        disabled: false,
+                        seen: None,
+                        watched: None,
+                    },
+                );
+            }
+            (_, false) => return Err(Error::new(libc::ENOENT, "change what is no member")),
+            (Operation::Modify, true) => {
+                if let Some(member) = members.sockets.get_mut(&fd) {
+                    member.events = event.events;
+                    member.data = event.u64;
+                    member.disabled = false;
+                    member.seen = None;
+                }
+            }
+            (Operation::Remove, true) => {
+                if let Some(member) = members.sockets.remove(&fd) {
+                    self.release(&member);
+                }
+            }
+        }
+        // Another thread may wait, and the member may be ready.
+        members.due.insert(fd);
+        self.wake.signal();
+        Ok(())
+    }
+
+    fn release(&self, member: &Member) {
+        member.socket.common().waiters().remove(&self.wake);
+        if let Some(fd) = member.watched {
+            // It may be closed already.
+            let _ = self.kernel_ctl(libc::EPOLL_CTL_DEL, fd, 0, Tag::Wake);
+        }
+    }
+
+    /// Closed sockets are no members any more, as with the kernel's.
+    pub(super) fn forget_closed(&self, members: &mut Members) {
+        members.sockets.retain(|_, member| {
+            let open = !member.socket.common().is_closed();
+            if !open {
+                self.release(member);
+            }
+            open
+        });
+    }
+}
+
+impl Drop for Set {
+    fn drop(&mut self) {
+        let members = std::mem::take(&mut *locked(&self.members));
+        for member in members.sockets.values() {
+            self.release(member);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_survive() {
+        for tag in [Tag::Ordinary(7), Tag::Completions(i32::MAX), Tag::Wake] {
+            assert_eq!(Tag::decode(tag.encode()), tag);
+        }
+    }
+}
