@@ -579,6 +579,45 @@ TEST(side_channel, "83 [fix] a packet with data is answered and delivered")
 	CHECK_OK(rclose(server));
 }
 
+/* Takes the answers that have come. */
+static int count_answers(int peer)
+{
+	struct side answer;
+	int count = 0;
+
+	while (recv(peer, &answer, sizeof(answer), MSG_DONTWAIT) == sizeof(answer)) {
+		CHECK_EQ(answer.op, 7);
+		count++;
+	}
+	CHECK_EQ(errno, EAGAIN);
+	return count;
+}
+
+TEST(answered, "[fix] data is answered, but what fits into no packet only now and then")
+{
+	int server = bound(&rdma, test_addr(PORT)), peer = bound(&kernel, test_addr(PORT + 2));
+	uint64_t start = now_ms();
+	struct side side = well_formed;
+	struct sockaddr_storage from;
+	static char data[MOST4];
+	enum { MANY = 20 };
+
+	side.tag = 0x55555555;
+	for (int i = 0; i < MANY; i++) {
+		CHECK_EQ(send_side(peer, side, data, MOST4), MOST4 + 16);
+		CHECK_EQ(receive(&rdma, server, data, sizeof(data), &from), MOST4);
+		CHECK_EQ(send_side(peer, side, data, 1), 17);
+		CHECK_EQ(receive(&rdma, server, data, sizeof(data), &from), 1);
+	}
+	/* Ends what the library is at. */
+	CHECK_OK(rclose(server));
+	/* The small ones and the first, and at most one a second of the others. */
+	int count = count_answers(peer);
+	CHECK(count >= MANY + 1);
+	CHECK(count <= MANY + 1 + (int)((now_ms() - start) / 1000));
+	CHECK_OK(close(peer));
+}
+
 TEST(malformed, "84 [fix] malformed packets are ignored")
 {
 	int server = bound(&rdma, test_addr(PORT)), peer = bound(&kernel, test_addr(PORT + 2));

@@ -47,10 +47,13 @@ impl Datagram {
             }
             let stranger = !core.knows(source);
             self.introduce(core, source)?;
+            let owed = match side.purpose {
+                Purpose::Data => core.answer_to(source, data.len()),
+                Purpose::Control if stranger => core.local(source),
+                Purpose::Control => None,
+            };
             // It goes first, as it takes longer to find the way.
-            if (stranger || side.purpose == Purpose::Data)
-                && let Some(local) = core.local(source)
-            {
+            if let Some(local) = owed {
                 let answer = header::side(Purpose::Control, local.source, local.qpn);
                 self.udp.send(answer.as_bytes(), source, true)?;
             }

@@ -44,6 +44,8 @@ struct Peer {
     endpoint: usize,
     direct: Option<Direct>,
     heard: Instant,
+    /// When it was last told of this side's queue pair.
+    told: Option<Instant>,
     /// When a datagram larger than a packet was last sent to it.
     oversized: Option<Instant>,
 }
@@ -172,6 +174,21 @@ impl Core {
         })
     }
 
+    /// What to tell `peer`, which was introduced and has sent `length` bytes of
+    /// data by the side channel. It may not know this side's queue pair, unless
+    /// it had to take that way because they fit into no packet: then being told
+    /// now and then will do.
+    pub fn answer_to(&mut self, peer: SocketAddr, length: usize) -> Option<Local> {
+        let local = self.local(peer)?;
+        let known = self.peers.get_mut(&peer)?;
+        let fits = self.endpoints.get(known.endpoint)?.fits(length);
+        if !fits && known.told.is_some_and(|since| since.elapsed() < SILENCE) {
+            return None;
+        }
+        known.told = Some(Instant::now());
+        Some(local)
+    }
+
     /// Remembers that the endpoint at `place` sends to `peer`.
     pub fn introduce(&mut self, peer: SocketAddr, place: usize) {
         if self.peers.len() >= MOST_PEERS
@@ -184,6 +201,7 @@ impl Core {
             endpoint: place,
             direct: None,
             heard: Instant::now(),
+            told: None,
             oversized: None,
         });
     }
