@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Identifiers: creation, destruction, migration between channels. */
-#include "harness.h"
+#include "pair.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -256,6 +257,87 @@ TEST(migrate_later_events, "101 events after a migration come on the new channel
 	CHECK_OK(rdma_destroy_id(id));
 	rdma_destroy_event_channel(from);
 	rdma_destroy_event_channel(to);
+}
+
+/* Connects to a listener whose request waits in its channel, then moves it. */
+static void request_then_migrate(struct pair *pair, struct rdma_event_channel *to)
+{
+	struct rdma_conn_param param = usual_param();
+
+	pair_to_route(pair, RDMA_PS_TCP);
+	make_qp(pair->client);
+	CHECK_OK(rdma_connect(pair->client, &param));
+	CHECK(wait_readable(pair->server_channel));
+	CHECK_OK(rdma_migrate_id(pair->listener, to));
+}
+
+static void accept_migrated(struct pair *pair, struct rdma_event_channel *channel)
+{
+	struct rdma_conn_param param = usual_param();
+
+	CHECK(pair->server->channel == channel);
+	make_qp(pair->server);
+	CHECK_OK(rdma_accept(pair->server, &param));
+	pair->established = expect_event(pair->client_channel, RDMA_CM_EVENT_ESTABLISHED,
+					 EVENT_TIMEOUT);
+	CHECK_EQ(take_event(channel, RDMA_CM_EVENT_ESTABLISHED), 0);
+	send_message(pair->client, pair->server, "after the migration");
+}
+
+TEST(migrate_request, "101 a request that waits when its listener migrates is served on the new channel [fix]")
+{
+	struct rdma_event_channel *to = make_channel(), *old;
+	struct pair pair;
+
+	request_then_migrate(&pair, to);
+	pair.request = expect_event(to, RDMA_CM_EVENT_CONNECT_REQUEST, EVENT_TIMEOUT);
+	pair.server = pair.request->id;
+	old = pair.server_channel;
+	pair.server_channel = to;
+	rdma_destroy_event_channel(old);
+	accept_migrated(&pair, to);
+	pair_close(&pair);
+}
+
+TEST(migrate_request_to_sync, "101 a request that waits when its listener becomes synchronous is got [fix]")
+{
+	struct rdma_cm_event *event;
+	struct pair pair;
+
+	request_then_migrate(&pair, NULL);
+	CHECK_OK(rdma_get_request(pair.listener, &pair.server));
+	CHECK_OK(rdma_reject(pair.server, "got it", 7));
+	event = expect_event(pair.client_channel, RDMA_CM_EVENT_REJECTED, EVENT_TIMEOUT);
+	CHECK(memcmp(event->param.conn.private_data, "got it", 7) == 0);
+	CHECK_OK(rdma_ack_cm_event(event));
+	pair_close(&pair);
+}
+
+TEST(migrate_request_from_sync, "101 a request that waits when its listener becomes asynchronous is rejected")
+{
+	struct rdma_conn_param param = usual_param();
+	struct rdma_event_channel *to = make_channel();
+	struct rdma_cm_event *event;
+	struct pair pair;
+
+	memset(&pair, 0, sizeof(pair));
+	pair.server_channel = to;
+	pair.client_channel = make_channel();
+	pair.ps = RDMA_PS_TCP;
+	pair.listener = make_id(NULL, RDMA_PS_TCP);
+	CHECK_OK(rdma_bind_addr(pair.listener, test_addr(0)));
+	CHECK_OK(rdma_listen(pair.listener, 1));
+	pair_resolve(&pair);
+	pair_route(&pair);
+	make_qp(pair.client);
+	CHECK_OK(rdma_connect(pair.client, &param));
+	CHECK(wait_readable(pair.listener->channel));
+	CHECK_OK(rdma_migrate_id(pair.listener, to));
+	/* The kernel's object of it goes with the channel that is closed. */
+	CHECK_EQ(take_event(pair.client_channel, RDMA_CM_EVENT_REJECTED), REASON_CONSUMER);
+	CHECK_OK(fcntl(to->fd, F_SETFL, O_NONBLOCK));
+	CHECK_ERRNO(rdma_get_cm_event(to, &event), EAGAIN);
+	pair_close(&pair);
 }
 
 TEST(migrate_from_sync, "synchronous id migrates to a channel and is asynchronous then")

@@ -44,6 +44,59 @@ TEST(channel_wild, "what is no open channel gives EBADF [fix]")
 	rdma_destroy_event_channel(good);
 }
 
+/*
+ * A listener that is made by the kernel's own commands (rdma/rdma_user_cm.h,
+ * which cannot be included beside the library's header).
+ */
+static void listen_without_library(struct rdma_event_channel *channel, uint16_t port)
+{
+	uint32_t id = 0;
+	struct {
+		uint32_t number;
+		uint16_t in, out;
+		uint64_t uid, response;
+		uint16_t ps;
+		uint8_t qp_type, reserved[5];
+	} create = { 0, 24, 4, 8, (uintptr_t)&id, RDMA_PS_TCP, IBV_QPT_RC, { 0 } };
+	struct {
+		uint32_t number;
+		uint16_t in, out;
+		uint64_t response;
+		struct sockaddr_in6 addr;
+		uint32_t id;
+	} bind = { .number = 2, .in = 40 };
+	struct {
+		uint32_t number;
+		uint16_t in, out;
+		uint32_t id, backlog;
+	} listen = { .number = 7, .in = 8, .backlog = 1 };
+
+	CHECK_EQ(write(channel->fd, &create, sizeof(create)), sizeof(create));
+	bind.id = listen.id = id;
+	memcpy(&bind.addr, test_addr(port), sizeof(struct sockaddr_in));
+	CHECK_EQ(write(channel->fd, &bind, sizeof(bind)), sizeof(bind));
+	CHECK_EQ(write(channel->fd, &listen, sizeof(listen)), sizeof(listen));
+}
+
+TEST(listener_unknown, "a request for a listener that the library does not know is rejected [fix]")
+{
+	struct rdma_event_channel *channel = make_channel();
+	struct rdma_cm_event *event;
+	struct pair pair;
+	enum { PORT = 7480 };
+
+	CHECK_OK(fcntl(channel->fd, F_SETFL, O_NONBLOCK));
+	listen_without_library(channel, PORT);
+	pair_connect_to(&pair, PORT, RDMA_PS_TCP);
+	CHECK(wait_readable(channel));
+	CHECK_ERRNO(rdma_get_cm_event(channel, &event), EAGAIN);
+	CHECK_EQ(take_event(pair.client_channel, RDMA_CM_EVENT_REJECTED), REASON_CONSUMER);
+	rdma_destroy_qp(pair.client);
+	CHECK_OK(rdma_destroy_id(pair.client));
+	rdma_destroy_event_channel(pair.client_channel);
+	rdma_destroy_event_channel(channel);
+}
+
 /* ---- Channels that go away under their ids -------------------------------- */
 
 TEST(channel_under_ids, "a channel destroyed under its ids: calls fail, destroying works [fix]")

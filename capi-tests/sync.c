@@ -314,6 +314,98 @@ TEST(user_event, "a USER event does not end a step of a synchronous id [fix]", .
 	CHECK_OK(rdma_destroy_id(id));
 }
 
+/* ---- Events of other steps --------------------------------------------------- */
+
+/* An asynchronous id whose next event has come and stays where it is. */
+static struct rdma_cm_id *with_event_left(struct rdma_event_channel *channel,
+					  enum rdma_port_space ps)
+{
+	struct rdma_cm_id *id = make_id(channel, ps);
+
+	CHECK_OK(rdma_resolve_addr(id, NULL, test_addr(7), 5000));
+	CHECK_EQ(take_event(channel, RDMA_CM_EVENT_ADDR_RESOLVED), 0);
+	CHECK_OK(rdma_resolve_route(id, 5000));
+	CHECK(wait_readable(channel));
+	return id;
+}
+
+TEST(left_route, "ROUTE_RESOLVED left at a migration does not end a connect [fix]", .timeout = 8)
+{
+	struct rdma_event_channel *channel = make_channel();
+	struct rdma_cm_id *id = with_event_left(channel, RDMA_PS_TCP);
+	struct rdma_conn_param param = usual_param();
+
+	CHECK_OK(rdma_migrate_id(id, NULL));
+	rdma_destroy_event_channel(channel);
+	make_qp(id);
+	CHECK_ERRNO(rdma_connect(id, &param), ECONNREFUSED);
+	CHECK_EQ(id->event->event, RDMA_CM_EVENT_REJECTED);
+	/* The event was handled all the same. */
+	CHECK_EQ(id->route.num_paths, 1);
+	destroy(id);
+}
+
+TEST(left_established, "ESTABLISHED left at a migration does not end a disconnect [fix]",
+     .timeout = 8)
+{
+	struct rdma_conn_param param = usual_param();
+	struct pair pair;
+
+	pair_to_request(&pair, RDMA_PS_TCP);
+	make_qp(pair.server);
+	CHECK_OK(rdma_accept(pair.server, &param));
+	CHECK_EQ(take_event(pair.client_channel, RDMA_CM_EVENT_ESTABLISHED), 0);
+	CHECK(wait_readable(pair.server_channel));
+	CHECK_OK(rdma_ack_cm_event(pair.request));
+	pair.request = NULL;
+	CHECK_OK(rdma_migrate_id(pair.server, NULL));
+	/* The peer need not do anything for the end of it. */
+	CHECK_OK(rdma_disconnect(pair.client));
+	CHECK_OK(rdma_disconnect(pair.server));
+	CHECK_EQ(pair.server->event->event, RDMA_CM_EVENT_DISCONNECTED);
+	pair_close(&pair);
+}
+
+TEST(left_group, "MULTICAST_JOIN left at a migration does not end the join of another group [fix]",
+     .timeout = 8)
+{
+	struct rdma_event_channel *channel = make_channel();
+	struct rdma_cm_id *id = make_id(channel, RDMA_PS_UDP);
+	int left, joined;
+
+	CHECK_OK(rdma_bind_addr(id, test_addr(0)));
+	make_qp(id);
+	CHECK_OK(rdma_join_multicast(id, make_addr("239.1.2.3", 0), &left));
+	CHECK(wait_readable(channel));
+	CHECK_OK(rdma_migrate_id(id, NULL));
+	rdma_destroy_event_channel(channel);
+	CHECK_OK(rdma_join_multicast(id, make_addr("239.1.2.4", 0), &joined));
+	CHECK_EQ(id->event->event, RDMA_CM_EVENT_MULTICAST_JOIN);
+	CHECK(id->event->param.ud.private_data == &joined);
+	CHECK_OK(rdma_leave_multicast(id, make_addr("239.1.2.3", 0)));
+	CHECK_OK(rdma_leave_multicast(id, make_addr("239.1.2.4", 0)));
+	destroy(id);
+}
+
+TEST(left_request, "a request left at a migration is rejected while the listener resolves names [fix]",
+     .timeout = 8)
+{
+	resolve_addrinfo_fn *resolve_addrinfo = library_symbol("rdma_resolve_addrinfo");
+	struct rdma_addrinfo hints = { .ai_flags = RAI_NUMERICHOST };
+	struct rdma_conn_param param = usual_param();
+	struct pair pair;
+
+	pair_to_route(&pair, RDMA_PS_TCP);
+	make_qp(pair.client);
+	CHECK_OK(rdma_connect(pair.client, &param));
+	CHECK(wait_readable(pair.server_channel));
+	CHECK_OK(rdma_migrate_id(pair.listener, NULL));
+	CHECK_OK(resolve_addrinfo(pair.listener, "192.0.2.1", "7000", &hints));
+	CHECK_EQ(pair.listener->event->event, EVENT_ADDRINFO_RESOLVED);
+	CHECK_EQ(take_event(pair.client_channel, RDMA_CM_EVENT_REJECTED), REASON_CONSUMER);
+	pair_close(&pair);
+}
+
 TEST(no_leak, "twenty synchronous connections leave no descriptors behind", .timeout = 120)
 {
 	unsigned int before = 0;

@@ -12,7 +12,10 @@ use crate::kernel::ucma::{Bind, BindIp, Listen, ResolveAddr, ResolveIp, ResolveR
 
 use super::defaults::Defaults;
 use super::id::Id;
-use super::{acm, option, query, sync};
+use super::{
+    acm, option, query,
+    sync::{self, Step},
+};
 
 /// Binds to a local address, and to its device unless it is a wildcard or
 /// loopback address.
@@ -83,7 +86,7 @@ pub fn resolve_addr(
         return Err(error);
     }
     log::debug!("{id}: resolves {dst} within {timeout_ms} ms");
-    sync::complete(id)
+    sync::complete(id, Step::Address)
 }
 
 /// Finds the path to the resolved address. Ends with `ROUTE_RESOLVED` or
@@ -109,7 +112,7 @@ pub fn resolve_route(id: &Arc<Id>, timeout_ms: i32) -> Result<()> {
         )?;
         log::debug!("{id}: resolves its route within {timeout_ms} ms");
     }
-    sync::complete(id)
+    sync::complete(id, Step::Route)
 }
 
 /// A time limit as the kernel reads it: a negative one is very long.

@@ -14,7 +14,8 @@ use crate::verbs::bindings::IBV_EVENT_PATH_MIG;
 use super::address::Local;
 use super::device::Device;
 use super::id::Id;
-use super::{sync, transition};
+use super::sync::{self, Step};
+use super::transition;
 
 /// Most private data that the length member of a command can express.
 const MAX_PRIVATE_DATA: usize = u8::MAX as usize;
@@ -228,7 +229,7 @@ pub fn connect(id: &Arc<Id>, param: Option<&Param<'_>>) -> Result<()> {
         id.dst_addr()
             .map_or_else(String::new, |addr| addr.to_string())
     );
-    sync::complete(id)
+    sync::complete(id, Step::Connection)
 }
 
 /// Accepts a connection request. The queue pair, if the identifier has one,
@@ -281,7 +282,7 @@ pub fn accept(id: &Arc<Id>, param: Option<&Param<'_>>) -> Result<()> {
         }
         return Ok(());
     }
-    sync::complete(id)
+    sync::complete(id, Step::Connection)
 }
 
 /// Completes a connection on the active side after the peer's response: moves
@@ -338,7 +339,7 @@ pub fn disconnect(id: &Arc<Id>) -> Result<()> {
     }
     submit(id.descriptor()?, Disconnect::new(id.handle()))?;
     log::debug!("{id}: disconnects");
-    sync::complete_disconnect(id)
+    sync::complete(id, Step::Disconnection)
 }
 
 /// Tells the kernel of an asynchronous event of the queue pair.

@@ -5,11 +5,13 @@
 //! The kernel has counted every event that arrives here, so one that is
 //! swallowed is acknowledged here as well.
 
+use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use crate::abi::*;
 use crate::error::Result;
-use crate::kernel::ucma::KernelEvent;
+use crate::kernel::command::submit;
+use crate::kernel::ucma::{DestroyId, KernelEvent};
 
 use super::defaults::Defaults;
 use super::event::Event;
@@ -21,15 +23,15 @@ use super::{addrinfo, connect, device, query, transition};
 /// Argument of the internal event that reports resolved address information.
 pub const ADDRINFO_DONE: u64 = 16;
 
-/// Turns a kernel event into one for the program, or into nothing if it is
-/// not for the program.
-pub fn deliver(kernel: KernelEvent) -> Option<Box<Event>> {
+/// Turns an event that the kernel reported on the channel `fd` into one for the
+/// program, or into nothing if it is not for the program.
+pub fn deliver(fd: RawFd, kernel: KernelEvent) -> Option<Box<Event>> {
     let kernel = &messenger::translate(kernel)?;
     match kernel.event_type() {
         kind @ (RDMA_CM_EVENT_MULTICAST_JOIN | RDMA_CM_EVENT_MULTICAST_ERROR) => {
             group_event(kernel, kind)
         }
-        RDMA_CM_EVENT_CONNECT_REQUEST => request(kernel),
+        RDMA_CM_EVENT_CONNECT_REQUEST => request(fd, kernel),
         kind => {
             let owner = owner(kernel, kind)?;
             let _handling = owner.handler().hold();
@@ -159,16 +161,21 @@ fn response(id: &Arc<Id>, event: &mut Event, kernel: &KernelEvent) {
 }
 
 /// A peer asks for a connection: makes the new identifier.
-fn request(kernel: &KernelEvent) -> Option<Box<Event>> {
+fn request(fd: RawFd, kernel: &KernelEvent) -> Option<Box<Event>> {
     let Some(listener) = Id::by_uid(kernel.uid()) else {
-        log::warn!("connection request for unknown listener dropped");
+        refuse(fd, kernel.id());
         return None;
     };
     listener.accounting().arrive();
     let _handling = listener.handler().hold();
     let id = Id::from_request(&listener, kernel.id());
     let mut event = Event::new(&listener, RDMA_CM_EVENT_CONNECT_REQUEST, kernel.status());
-    if let Err(error) = prepare_request(&listener, &id, &mut event, kernel) {
+    let mut prepare = || prepare_request(&listener, &id, &mut event, kernel);
+    let prepared = prepare().or_else(|error| match id.follow(&listener) {
+        true => prepare(),
+        false => Err(error),
+    });
+    if let Err(error) = prepared {
         log::error!("{listener}: connection request dropped: {error}");
         if let Err(error) = id.destroy() {
             log::error!("{listener}: {error}");
@@ -177,6 +184,15 @@ fn request(kernel: &KernelEvent) -> Option<Box<Event>> {
         return None;
     }
     Some(event)
+}
+
+/// Destroys the kernel's object of a request whose listener is not this
+/// process's, so that the peer is rejected.
+fn refuse(fd: RawFd, handle: u32) {
+    log::warn!("connection request {handle} for unknown listener refused");
+    if let Err(error) = submit(fd, DestroyId::new(handle)) {
+        log::error!("connection request {handle}: {error}");
+    }
 }
 
 fn prepare_request(

@@ -10,7 +10,8 @@ use crate::kernel::addr::SockAddr;
 use crate::verbs::bindings::{ibv_pd, ibv_qp_init_attr};
 
 use super::id::Id;
-use super::{address, option, qp, srq, sync};
+use super::sync::{self, Step};
+use super::{address, option, qp, srq};
 
 /// Time for each of address and route resolution, in milliseconds.
 const TIMEOUT_MS: i32 = 2000;
@@ -127,7 +128,7 @@ unsafe fn set_up_active(
             rai.ai_route,
             rai.ai_route_len,
         )?;
-        sync::complete(id)?;
+        sync::complete(id, Step::Route)?;
     }
     if !attr.is_null() {
         // SAFETY: not null; the caller vouches for all pointers.

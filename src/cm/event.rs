@@ -161,6 +161,25 @@ impl Event {
         (self.public.event, self.public.status)
     }
 
+    /// Whether the event is of this membership.
+    pub(super) fn is_of(&self, membership: &Arc<Membership>) -> bool {
+        let own = self.membership.as_ref();
+        own.is_some_and(|own| Arc::ptr_eq(own, membership))
+    }
+
+    /// Drops an event that nobody is to see. The identifier of a connection
+    /// request goes with it, so that the peer is rejected.
+    pub(super) fn refuse(mut self: Box<Self>) {
+        log::info!("{self}: dropped, as no call waits for it");
+        self.complete();
+        if self.public.event == RDMA_CM_EVENT_CONNECT_REQUEST
+            && let Ok(id) = Id::from_pointer(self.public.id)
+            && let Err(error) = id.destroy()
+        {
+            log::error!("{}: {error}", self.owner);
+        }
+    }
+
     fn status(&self) -> EventStatus {
         EventStatus {
             event: self.public.event,
@@ -239,7 +258,7 @@ pub(super) unsafe fn get_while(
         // SAFETY: the caller vouches for the channel.
         let fd = unsafe { channel::descriptor(channel) }?;
         let kernel_event = submit(fd, GetEvent::new())?;
-        if let Some(event) = dispatch::deliver(kernel_event) {
+        if let Some(event) = dispatch::deliver(fd, kernel_event) {
             return Ok(event);
         }
     }

@@ -27,7 +27,7 @@ use crate::verbs::bindings::{ibv_attach_mcast, ibv_detach_mcast, ibv_gid, ibv_qp
 use super::accounting::Accounting;
 use super::id::Id;
 use super::registry::Registry;
-use super::sync;
+use super::sync::{self, Step};
 
 /// Every living membership by its number.
 static BY_UID: Registry<Weak<Membership>> = Registry::new();
@@ -232,7 +232,7 @@ pub fn join(id: &Arc<Id>, addr: &SockAddr, role: Role, context: *mut c_void) -> 
         }
     }
     log::debug!("{id}: joins {membership}, {role:?}");
-    sync::complete(id)
+    sync::complete(id, Step::Group(&membership))
 }
 
 /// Takes a membership off the identifier's list; `false` if it was not there.

@@ -6,82 +6,126 @@
 //! who destroys a listener whose request an identifier keeps, or leaves a group
 //! whose join it has just waited for, would wait for himself.
 
+use crate::abi::*;
+use crate::error::{Error, Result};
 use std::sync::Arc;
 
-use crate::abi::{
-    RDMA_CM_EVENT_ADDR_CHANGE, RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_DEVICE_REMOVAL,
-    RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_TIMEWAIT_EXIT, RDMA_CM_EVENT_USER, rdma_cm_event_type,
-};
-use crate::error::{Error, Result};
-
+use super::event::{self, Event};
 use super::id::Id;
-use super::{event, qp};
+use super::multicast::Membership;
+use super::qp;
+
+/// What a call waits for, which is also what can end it.
+#[derive(Clone, Copy)]
+pub enum Step<'a> {
+    /// The address is resolved.
+    Address,
+    /// The route is resolved.
+    Route,
+    /// The connection is established.
+    Connection,
+    /// The connection is over, or will never be, or is long over for who
+    /// disconnects again.
+    Disconnection,
+    /// Address information is resolved.
+    Addrinfo,
+    /// The group is joined.
+    Group(&'a Arc<Membership>),
+}
+
+impl Step<'_> {
+    /// Whether an event ends this step, well or not.
+    fn is_ended_by(self, event: &Event) -> bool {
+        let (kind, _) = event.outcome();
+        match self {
+            Self::Address => matches!(kind, RDMA_CM_EVENT_ADDR_RESOLVED | RDMA_CM_EVENT_ADDR_ERROR),
+            Self::Route => matches!(
+                kind,
+                RDMA_CM_EVENT_ROUTE_RESOLVED | RDMA_CM_EVENT_ROUTE_ERROR
+            ),
+            Self::Connection => matches!(
+                kind,
+                RDMA_CM_EVENT_CONNECT_RESPONSE
+                    | RDMA_CM_EVENT_CONNECT_ERROR
+                    | RDMA_CM_EVENT_UNREACHABLE
+                    | RDMA_CM_EVENT_REJECTED
+                    | RDMA_CM_EVENT_ESTABLISHED
+                    | RDMA_CM_EVENT_DISCONNECTED
+            ),
+            Self::Disconnection => matches!(
+                kind,
+                RDMA_CM_EVENT_CONNECT_ERROR
+                    | RDMA_CM_EVENT_UNREACHABLE
+                    | RDMA_CM_EVENT_REJECTED
+                    | RDMA_CM_EVENT_DISCONNECTED
+                    | RDMA_CM_EVENT_TIMEWAIT_EXIT
+            ),
+            Self::Addrinfo => matches!(
+                kind,
+                RDMA_CM_EVENT_ADDRINFO_RESOLVED | RDMA_CM_EVENT_ADDRINFO_ERROR
+            ),
+            Self::Group(membership) => event.is_of(membership),
+        }
+    }
+}
 
 /// Waits for the event that ends the step just started; returns at once for
 /// an identifier that is not synchronous.
 ///
 /// Blocks without a time limit of its own. Signals do not end the wait, nor do
-/// user events, which are dropped.
+/// events of other steps, as may be left from before a migration: they are
+/// dropped, and the peer of a connection request is rejected.
 ///
 /// # Errors
 /// `ECANCELED` if another thread destroyed or migrated the identifier,
-/// `ECONNREFUSED` if the peer rejected, `ENODEV` if the device was removed,
-/// else the errno of the event's status.
-pub fn complete(id: &Arc<Id>) -> Result<()> {
-    wait(id, |kind| {
-        matches!(
-            kind,
-            RDMA_CM_EVENT_ADDR_CHANGE | RDMA_CM_EVENT_TIMEWAIT_EXIT
-        )
-    })
-}
-
-/// Like [`complete`] for a disconnect, which also ends when the connection
-/// leaves its time-wait state.
-///
-/// # Errors
-/// As for [`complete`].
-pub fn complete_disconnect(id: &Arc<Id>) -> Result<()> {
-    wait(id, |kind| kind == RDMA_CM_EVENT_ADDR_CHANGE)
-}
-
-fn wait(id: &Arc<Id>, unrelated: impl Fn(rdma_cm_event_type) -> bool) -> Result<()> {
+/// `ECONNREFUSED` if the peer rejected, `ECONNRESET` if it disconnected before
+/// the connection was established, `ENODEV` if the device was removed, else the
+/// errno of the event's status.
+pub fn complete(id: &Arc<Id>, step: Step<'_>) -> Result<()> {
     if !id.is_synchronous() {
         return Ok(());
     }
     let _waiting = id.begin_waiting();
     loop {
-        let (kind, status) = next(id)?;
-        // The status of a user event is the program's own.
-        if kind == RDMA_CM_EVENT_USER || status == 0 && unrelated(kind) {
+        let event = next(id)?;
+        let (kind, status) = event.outcome();
+        if kind != RDMA_CM_EVENT_DEVICE_REMOVAL && !step.is_ended_by(&event) {
+            event.refuse();
             continue;
         }
-        return match kind {
-            RDMA_CM_EVENT_DEVICE_REMOVAL => {
+        keep(id, event);
+        return match (step, kind) {
+            (_, RDMA_CM_EVENT_DEVICE_REMOVAL) => {
                 Err(Error::new(libc::ENODEV, "wait: the device was removed"))
+            }
+            (Step::Connection, RDMA_CM_EVENT_DISCONNECTED) => {
+                Err(Error::new(libc::ECONNRESET, "wait: the peer disconnected"))
             }
             _ => outcome(kind, status),
         };
     }
 }
 
-/// Replaces the identifier's event by the next of its private channel. The
-/// caller is among those who wait, so that the event lives as long.
-fn next(id: &Arc<Id>) -> Result<(rdma_cm_event_type, i32)> {
+/// The next event of the identifier's private channel, in place of the one
+/// that the identifier keeps. The caller is among those who wait, so that the
+/// channel lives as long.
+fn next(id: &Arc<Id>) -> Result<Box<Event>> {
     id.release_event();
     let channel = id.channel();
-    let mut event = loop {
+    loop {
         // SAFETY: the channel is private to the identifier and not closed
         // while a thread waits.
         match unsafe { event::get_while(channel, || id.may_wait_on(channel)) } {
             Err(error) if error.errno() == libc::EINTR => {}
-            other => break other?,
+            other => return other,
         }
-    };
+    }
+}
+
+/// Has the identifier keep an event.
+fn keep(id: &Id, mut event: Box<Event>) {
     event.complete();
-    let outcome = event.outcome();
     id.set_event(event.publish());
-    Ok(outcome)
 }
 
 fn outcome(kind: rdma_cm_event_type, status: i32) -> Result<()> {
@@ -111,7 +155,9 @@ pub fn get_request(listener: &Arc<Id>) -> Result<Arc<Id>> {
         return Err(Error::invalid("get a request of an asynchronous listener"));
     }
     let _waiting = listener.begin_waiting();
-    let (kind, status) = next(listener)?;
+    let event = next(listener)?;
+    let (kind, status) = event.outcome();
+    keep(listener, event);
     outcome(kind, status)?;
     if kind != RDMA_CM_EVENT_CONNECT_REQUEST {
         return Err(Error::invalid("get a request: another event came"));

@@ -22,7 +22,8 @@ use super::service::IB_SERVICES;
 use crate::cm::dispatch::ADDRINFO_DONE;
 use crate::cm::id::Id;
 use crate::cm::messenger::Message;
-use crate::cm::{post, query, sync};
+use crate::cm::sync::{self, Step};
+use crate::cm::{post, query};
 use crate::thread;
 
 /// How far the resolution of an identifier's address information is.
@@ -68,7 +69,7 @@ pub fn resolve(
     begin(id, first)?;
     let outcome = if wants_service {
         let names = node.is_some() || hints.as_ref().is_some_and(Hints::wants_names);
-        start_service(id, names, service).and_then(|()| sync::complete(id))
+        start_service(id, names, service).and_then(|()| sync::complete(id, Step::Addrinfo))
     } else if id.is_synchronous() {
         resolve_names(id, node, service, hints.as_ref())
     } else {
@@ -108,7 +109,7 @@ pub enum Service<'a> {
 pub fn resolve_service(id: &Arc<Id>, service: Service<'_>) -> Result<()> {
     begin(id, Resolution::Service)?;
     submit_service(id, service)
-        .and_then(|()| sync::complete(id))
+        .and_then(|()| sync::complete(id, Step::Addrinfo))
         .inspect_err(|_| forget(id))
 }
 
@@ -159,7 +160,7 @@ fn resolve_names(
 ) -> Result<()> {
     let list = super::lookup(node, service, hints)?;
     finish(id, Resolution::Resolved(list))?;
-    sync::complete(id)
+    sync::complete(id, Step::Addrinfo)
 }
 
 fn start_names(

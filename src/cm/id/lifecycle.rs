@@ -159,6 +159,21 @@ impl Id {
         Ok(reply.events_reported)
     }
 
+    /// Brings the kernel's object of a connection request to the channel of its
+    /// listener, which has migrated since the request came: the kernel moves
+    /// the event along, but not the object. `false` if it is on no former
+    /// channel of the listener.
+    pub(in crate::cm) fn follow(&self, listener: &Self) -> bool {
+        let former = listener.state().former_channels.clone();
+        // A descriptor that is something else by now is refused by the kernel.
+        former.into_iter().any(|old| {
+            let moved = self
+                .descriptor()
+                .and_then(|fd| submit(fd, MigrateId::new(self.handle(), old)));
+            moved.is_ok()
+        })
+    }
+
     /// Moves the identifier and its pending events to `channel`, or to a
     /// private one if `channel` is null. Blocks until every event reported on
     /// the old channel is acknowledged.
@@ -175,6 +190,7 @@ impl Id {
         if was_synchronous && (channel.is_null() || channel == self.channel()) {
             return Err(Error::invalid("migrate a synchronous identifier"));
         }
+        let old_fd = self.descriptor()?;
         let private = channel.is_null();
         let target = if private { channel::open()? } else { channel };
         let old = self.channel();
@@ -198,6 +214,10 @@ impl Id {
         if was_synchronous {
             self.close_private(old);
             self.release_event();
+        } else {
+            let former = &mut self.state().former_channels;
+            former.retain(|&fd| fd != old_fd);
+            former.push(old_fd);
         }
         self.wait_for_acknowledgements(reported, "migrate");
         Ok(())

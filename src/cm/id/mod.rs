@@ -96,6 +96,9 @@ pub struct State {
     pub reported_otherwise: u32,
     /// The kernel's numbers for its predecessors.
     pub former_handles: Vec<u32>,
+    /// Descriptors of channels that the identifier was on, where requests that
+    /// came then still are.
+    pub former_channels: Vec<RawFd>,
     /// Carriers of events that the library queues itself.
     pub messengers: Vec<Messenger>,
 }
