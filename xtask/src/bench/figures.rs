@@ -28,14 +28,8 @@ impl Figures {
         bench: &Bench,
         mut measure: impl FnMut(&Library) -> Result<f64>,
     ) {
-        let mut order = [0, 1];
-        order.rotate_left(round % 2);
-        for which in order {
-            let library = match which {
-                0 => &Library::Original,
-                _ => &bench.ours,
-            };
-            self.take(which, measure(library));
+        for which in order(round) {
+            self.take(which, measure(library(which, bench)));
         }
     }
 
@@ -68,6 +62,23 @@ impl Figures {
         let original = cell(&self.original, self.failures[0].as_deref());
         let ours = cell(&self.ours, self.failures[1].as_deref());
         format!("| {name} | {unit} | {original} | {ours} | {ratio} |")
+    }
+}
+
+/// Which to measure first in a round, and which then: 0 is the original, 1 is
+/// ours.
+pub fn order(round: usize) -> [usize; 2] {
+    match round % 2 {
+        0 => [0, 1],
+        _ => [1, 0],
+    }
+}
+
+/// Which library that is.
+pub fn library(which: usize, bench: &Bench) -> &Library {
+    match which {
+        0 => &Library::Original,
+        _ => &bench.ours,
     }
 }
 

@@ -2,6 +2,7 @@
 //! that the client, or the tool it runs under, prints.
 
 use std::fs;
+use std::path::PathBuf;
 use std::thread;
 use std::time::Instant;
 
@@ -29,9 +30,26 @@ pub fn utility(server: &str, client: &str, library: &Library) -> Result<f64> {
         .with_context(|| format!("no figure at the end of \"{line}\""))
 }
 
-/// Runs the benchmark's own program: `client` is its mode and numbers, `tool`
-/// what the client runs under.
-pub fn own(bench: &Bench, library: &Library, client: &str, tool: &str) -> Result<Running> {
+/// Runs the benchmark's own program and returns the value that its client, with
+/// a mode and numbers, prints after `name`.
+pub fn own(bench: &Bench, library: &Library, client: &str, name: &str) -> Result<f64> {
+    let client = run(bench, library, client, "")?;
+    let output = client.output();
+    output
+        .split_whitespace()
+        .skip_while(|word| *word != name)
+        .nth(1)
+        .and_then(|value| value.parse().ok())
+        .with_context(|| format!("no {name} in {}", client.said()))
+}
+
+/// Runs the benchmark's own program and counts for its client.
+pub fn counted(bench: &Bench, library: &Library, client: &str, tool: Tool) -> Result<f64> {
+    tool.prepare();
+    tool.count(&run(bench, library, client, &tool.command())?)
+}
+
+fn run(bench: &Bench, library: &Library, client: &str, tool: &str) -> Result<Running> {
     let connections = connections(client);
     let program = bench.programs.join("sockets");
     let program = program.display();
@@ -61,36 +79,69 @@ fn connections(client: &str) -> usize {
     }
 }
 
-/// The value that the benchmark's own program printed after `name`.
-pub fn value(client: &Running, name: &str) -> Result<f64> {
-    let output = client.output();
-    output
-        .split_whitespace()
-        .skip_while(|word| *word != name)
-        .nth(1)
-        .and_then(|value| value.parse().ok())
-        .with_context(|| format!("no {name} in {}", client.said()))
+/// What counts for a program that runs under it.
+#[derive(Clone, Copy)]
+pub enum Tool {
+    /// System calls, as strace counts them.
+    Calls,
+    /// Instructions outside of the kernel, as callgrind counts them.
+    Instructions,
 }
 
-/// System calls of the client, as strace counts them.
-pub fn calls(bench: &Bench, library: &Library, client: &str) -> Result<f64> {
-    let file = std::env::temp_dir().join("bench-strace");
-    let _ = fs::remove_file(&file);
-    own(
-        bench,
-        library,
-        client,
-        &format!("strace -D -f -c -o {}", file.display()),
-    )?;
-    // strace goes on for a moment after the program.
-    let deadline = Instant::now() + LIMIT;
-    loop {
-        let table = fs::read_to_string(&file).unwrap_or_default();
-        if let Some(total) = total(&table) {
-            return Ok(total);
+impl Tool {
+    /// What is counted.
+    pub const fn unit(self) -> &'static str {
+        match self {
+            Self::Calls => "system calls",
+            Self::Instructions => "instructions",
         }
-        ensure!(Instant::now() < deadline, "no total from strace: {table}");
-        thread::sleep(LOOK_AGAIN);
+    }
+
+    /// What to put before the program's own command. Only one program can be
+    /// counted at a time.
+    pub fn command(self) -> String {
+        match self {
+            Self::Calls => format!("strace -D -f -c -o {}", Self::file().display()),
+            Self::Instructions => {
+                "valgrind --tool=callgrind --callgrind-out-file=/dev/null".to_owned()
+            }
+        }
+    }
+
+    /// To be called before the program starts.
+    pub fn prepare(self) {
+        // Mostly there is none.
+        let _ = fs::remove_file(Self::file());
+    }
+
+    /// What was counted, when the program has ended.
+    pub fn count(self, program: &Running) -> Result<f64> {
+        match self {
+            Self::Calls => {
+                // strace goes on for a moment after the program.
+                let deadline = Instant::now() + LIMIT;
+                loop {
+                    let table = fs::read_to_string(Self::file()).unwrap_or_default();
+                    if let Some(total) = total(&table) {
+                        return Ok(total);
+                    }
+                    ensure!(Instant::now() < deadline, "no total from strace: {table}");
+                    thread::sleep(LOOK_AGAIN);
+                }
+            }
+            Self::Instructions => {
+                let output = program.output();
+                let mut lines = output.lines();
+                lines
+                    .find_map(|line| line.split_once("Collected : "))
+                    .and_then(|(_, count)| count.trim().parse().ok())
+                    .with_context(|| format!("no count in {}", program.said()))
+            }
+        }
+    }
+
+    fn file() -> PathBuf {
+        std::env::temp_dir().join("bench-strace")
     }
 }
 
@@ -99,18 +150,6 @@ pub fn calls(bench: &Bench, library: &Library, client: &str) -> Result<f64> {
 fn total(table: &str) -> Option<f64> {
     let line = table.lines().find(|line| line.ends_with(" total"))?;
     line.split_whitespace().nth(3)?.parse().ok()
-}
-
-/// Instructions of the client outside of the kernel, as callgrind counts them.
-pub fn instructions(bench: &Bench, library: &Library, client: &str) -> Result<f64> {
-    let tool = "valgrind --tool=callgrind --callgrind-out-file=/dev/null";
-    let client = own(bench, library, client, tool)?;
-    let output = client.output();
-    output
-        .lines()
-        .find_map(|line| line.split_once("Collected : "))
-        .and_then(|(_, count)| count.trim().parse().ok())
-        .with_context(|| format!("no count in {}", client.said()))
 }
 
 fn start(command: &str, library: &Library) -> Result<Running> {

@@ -3,6 +3,7 @@
 //!
 //! A benchmark judges nothing: it ends with success whatever the figures are.
 
+mod cm;
 mod figures;
 mod measure;
 mod sockets;
@@ -42,6 +43,8 @@ pub struct Args {
 /// What there is to measure.
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Subject {
+    /// Connections
+    Cm,
     /// Sockets over RDMA
     Rsocket,
     /// Disks over SRP: srp-target and the kernel's ib_srpt
@@ -54,6 +57,7 @@ impl Args {
         setup::ensure()?;
         let stage = library::stage()?;
         let (work, programs) = match self.subject {
+            Subject::Cm => ("bench-cm", cm::build()?),
             Subject::Rsocket => ("bench", build("sockets")?),
             Subject::Srp => ("bench-srp", library::stage_srp_target()?),
         };
@@ -91,6 +95,7 @@ pub fn inside(work: &str, bench: &Bench) -> Result<ExitCode> {
     };
     let wanted = |name: &str| only.is_empty() || only.iter().any(|text| name.contains(text));
     match work {
+        "bench-cm" => cm::inside(bench, rounds, wanted)?,
         "bench" => sockets(bench, rounds, wanted)?,
         "bench-srp" => srp::inside(bench, rounds, wanted)?,
         _ => bail!("there is no {work}"),

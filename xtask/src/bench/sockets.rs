@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 
-use super::measure::{calls, instructions, own, utility, value};
+use super::measure::{Tool, counted, own, utility};
 use crate::guest::Bench;
 use crate::library::Library;
 
@@ -23,11 +23,9 @@ enum How {
     /// The benchmark's own client, the value it prints and what to multiply
     /// that with.
     Own(&'static str, &'static str, f64),
-    /// System calls of the benchmark's client per message or connection: its
-    /// mode and first number, then how many twice, as the difference counts.
-    Calls(&'static str, [usize; 2]),
-    /// Instructions outside of the kernel, as before.
-    Instructions(&'static str, [usize; 2]),
+    /// What the benchmark's client costs per message or connection: its mode
+    /// and first number, then how many twice, as the difference counts.
+    Cost(Tool, &'static str, [usize; 2]),
 }
 
 impl Row {
@@ -43,17 +41,15 @@ impl Row {
                 &format!("{program} -s $IP {options}"),
                 library,
             ),
-            How::Own(client, name, scale) => {
-                let client = own(bench, library, client, "")?;
-                Ok(value(&client, name)? * scale)
-            }
-            How::Calls(mode, counts) => {
-                difference(mode, counts, |client| calls(bench, library, client))
-            }
-            How::Instructions(mode, counts) => {
-                difference(mode, counts, |client| instructions(bench, library, client))
+            How::Own(client, name, scale) => Ok(own(bench, library, client, name)? * scale),
+            How::Cost(tool, mode, counts) => {
+                difference(mode, counts, |client| counted(bench, library, client, tool))
             }
         }
+    }
+
+    const fn cost(name: &'static str, tool: Tool, mode: &'static str, counts: [usize; 2]) -> Self {
+        Self::new(name, tool.unit(), How::Cost(tool, mode, counts))
     }
 }
 
@@ -70,8 +66,6 @@ const MICRO: f64 = 1e6;
 const MILLI: f64 = 1e3;
 /// Seconds for each of 65536 bytes.
 const NANO_PER_BYTE: f64 = 1e9 / 65536.0;
-const CALLS: &str = "system calls";
-const INSTRUCTIONS: &str = "instructions";
 
 /// The table.
 pub const ROWS: &[Row] = &[
@@ -187,22 +181,10 @@ pub const ROWS: &[Row] = &[
         "bytes",
         How::Own("memory 100", "each", 1.0),
     ),
-    Row::new("sending 64 B", CALLS, How::Calls("stream 64", [200, 1200])),
-    Row::new("echo of 64 B", CALLS, How::Calls("echo 64", [50, 250])),
-    Row::new("connection", CALLS, How::Calls("connect 1", [2, 12])),
-    Row::new(
-        "sending 64 B",
-        INSTRUCTIONS,
-        How::Instructions("stream 64", [200, 1200]),
-    ),
-    Row::new(
-        "echo of 64 B",
-        INSTRUCTIONS,
-        How::Instructions("echo 64", [50, 250]),
-    ),
-    Row::new(
-        "sending 64 KB",
-        INSTRUCTIONS,
-        How::Instructions("stream 65536", [5, 25]),
-    ),
+    Row::cost("sending 64 B", Tool::Calls, "stream 64", [200, 1200]),
+    Row::cost("echo of 64 B", Tool::Calls, "echo 64", [50, 250]),
+    Row::cost("connection", Tool::Calls, "connect 1", [2, 12]),
+    Row::cost("sending 64 B", Tool::Instructions, "stream 64", [200, 1200]),
+    Row::cost("echo of 64 B", Tool::Instructions, "echo 64", [50, 250]),
+    Row::cost("sending 64 KB", Tool::Instructions, "stream 65536", [5, 25]),
 ];

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
-use super::figures::Figures;
+use super::figures::{Figures, order};
 use crate::guest::Bench;
 use crate::guest::srp::initiator::{self, Disk};
 use crate::guest::srp::reference::Reference;
@@ -125,12 +125,8 @@ pub fn inside(bench: &Bench, rounds: usize, wanted: impl Fn(&str) -> bool) -> Re
     println!("{HEADER}");
     for row in rows {
         let mut figures = Figures::default();
-        for round in 0..rounds {
-            let mut order = [0, 1];
-            order.rotate_left(round % 2);
-            for which in order {
-                figures.take(which, row.measure(&disks[which]));
-            }
+        for which in (0..rounds).flat_map(order) {
+            figures.take(which, row.measure(&disks[which]));
         }
         let unit = match row.unit {
             Unit::Iops => "IOPS",

@@ -404,7 +404,7 @@ fn close(done: &[Done]) -> ExitCode {
 
 /// Compiles C files of this package into one program or library in `target/`
 /// and returns the folder.
-fn compile(sources: &[&str], output: &str, flags: &[&str]) -> Result<PathBuf> {
+pub fn compile(sources: &[&str], output: &str, flags: &[&str]) -> Result<PathBuf> {
     let dir = workspace::target("test-programs")?;
     compile_into(&dir, sources, output, flags)?;
     Ok(dir)
