@@ -14,7 +14,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::lock::atomic::{AtomicU32, Ordering};
-use crate::lock::{Condvar, Mutex, clean, locked};
+use crate::lock::{Condvar, Mutex, locked};
 
 use super::defaults::Defaults;
 use super::event;
@@ -71,7 +71,7 @@ impl Accounting {
     /// out have. Waits for the kernel to tell while `is_closing`.
     pub fn claim(&self, is_closing: impl Fn() -> bool) -> bool {
         let untold = |arrivals: &mut Arrivals| arrivals.total.is_none() && is_closing();
-        let mut arrivals = clean(self.closed.wait_while(locked(&self.arrivals), untold));
+        let mut arrivals = self.closed.wait_while(locked(&self.arrivals), untold);
         let due = arrivals
             .total
             .is_none_or(|total| behind(arrivals.count, total) > 0);
@@ -151,9 +151,9 @@ impl Accounting {
                 break missing;
             }
             let nap = left.map_or(patience, |left| left.min(patience));
-            let (next, timeout) = clean(self.changed.wait_timeout(guard, nap));
+            let (next, timed_out) = self.changed.wait_timeout(guard, nap);
             guard = next;
-            if timeout.timed_out() && nap == patience {
+            if timed_out && nap == patience {
                 let missing = self.outstanding(reported);
                 if missing > 0 {
                     complain(missing, self.last_event.load(Ordering::Relaxed));

@@ -9,7 +9,7 @@
 //! only.
 
 use crate::lock::thread::{self, ThreadId};
-use crate::lock::{Condvar, Mutex, MutexGuard, clean, locked};
+use crate::lock::{Condvar, Mutex, MutexGuard, locked};
 
 /// Who holds the lock, and how many times.
 #[derive(Debug)]
@@ -22,15 +22,8 @@ struct Owner {
 /// in separate calls.
 #[derive(Debug, Default)]
 pub struct HandlerLock {
-    state: Mutex<State>,
+    owner: Mutex<Option<Owner>>,
     released: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    owner: Option<Owner>,
-    /// Threads that wait: without, a release needs no system call.
-    waiting: u32,
 }
 
 /// Holds a [`HandlerLock`] while an event is handled.
@@ -44,23 +37,20 @@ impl Drop for Handling<'_> {
 }
 
 impl HandlerLock {
-    fn state(&self) -> MutexGuard<'_, State> {
-        locked(&self.state)
+    fn owner(&self) -> MutexGuard<'_, Option<Owner>> {
+        locked(&self.owner)
     }
 
     /// Takes the lock; blocks while another thread has it.
     pub fn lock(&self) {
         let thread = thread::current().id();
-        let others = |state: &mut State| {
-            let owner = state.owner.as_ref();
+        let others = |owner: &mut Option<Owner>| {
+            let owner = owner.as_ref();
             owner.is_some_and(|owner| owner.thread != thread)
         };
-        let mut state = self.state();
-        state.waiting = state.waiting.saturating_add(1);
-        let mut state = clean(self.released.wait_while(state, others));
-        state.waiting = state.waiting.saturating_sub(1);
-        let depth = state.owner.as_ref().map_or(0, |owner| owner.depth);
-        state.owner = Some(Owner {
+        let mut owner = self.released.wait_while(self.owner(), others);
+        let depth = owner.as_ref().map_or(0, |owner| owner.depth);
+        *owner = Some(Owner {
             thread,
             depth: depth.saturating_add(1),
         });
@@ -75,9 +65,8 @@ impl HandlerLock {
     /// Gives the lock back. Returns `false`, and does nothing, if the calling
     /// thread does not have it.
     pub fn unlock(&self) -> bool {
-        let mut state = self.state();
-        let Some(held) = state
-            .owner
+        let mut owner = self.owner();
+        let Some(held) = owner
             .as_mut()
             .filter(|held| held.thread == thread::current().id())
         else {
@@ -85,10 +74,8 @@ impl HandlerLock {
         };
         held.depth = held.depth.saturating_sub(1);
         if held.depth == 0 {
-            state.owner = None;
-            if state.waiting > 0 {
-                self.released.notify_one();
-            }
+            *owner = None;
+            self.released.notify_one();
         }
         true
     }

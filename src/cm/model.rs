@@ -10,7 +10,7 @@ use std::sync::Arc;
 use shuttle::thread;
 
 use crate::lock::atomic::{AtomicBool, AtomicU32, Ordering};
-use crate::lock::{Condvar, Mutex, clean, locked};
+use crate::lock::{Condvar, Mutex, locked};
 
 use super::accounting::Accounting;
 use super::handler::HandlerLock;
@@ -217,7 +217,9 @@ impl Channel {
 
     fn get(&self) -> Option<u32> {
         let events = locked(&self.events);
-        clean(self.readable.wait_while(events, |events| events.is_empty())).pop_front()
+        self.readable
+            .wait_while(events, |events| events.is_empty())
+            .pop_front()
     }
 }
 

@@ -20,7 +20,7 @@ use crate::kernel::addr::SockAddr;
 use crate::kernel::command::submit;
 use crate::kernel::ucma::{JoinMulticast, LeaveMulticast};
 use crate::lock::atomic::{AtomicU64, Ordering};
-use crate::lock::{Condvar, Mutex, clean, locked};
+use crate::lock::{Condvar, Mutex, locked};
 use crate::verbs;
 use crate::verbs::bindings::{ibv_attach_mcast, ibv_detach_mcast, ibv_gid, ibv_qp};
 
@@ -152,7 +152,7 @@ impl Membership {
         loop {
             match *progress {
                 Progress::Joining => {
-                    progress = clean(self.settled.wait(progress));
+                    progress = self.settled.wait(progress);
                 }
                 Progress::Joined(handle) => return Some(handle),
                 Progress::Failed => return None,

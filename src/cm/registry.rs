@@ -6,11 +6,11 @@
 //! do not meet on one lock.
 
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 use crate::lock::{RwLock, RwLockReadGuard, RwLockWriteGuard, clean};
 
-const SHARDS: usize = 16;
+const SHARDS: usize = 1 << SHARD_BITS;
+const SHARD_BITS: u32 = 4;
 
 /// A concurrent map from a number (an address or a kernel handle) to a value.
 #[derive(Debug)]
@@ -27,8 +27,10 @@ impl<V> Registry<V> {
     }
 
     fn shard(&self, key: u64) -> Option<&RwLock<BTreeMap<u64, V>>> {
-        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(key);
-        self.shards.get(hash as usize % SHARDS)
+        // Addresses differ in their middle bits, handles in their low ones; the
+        // highest of this product depend on all of them.
+        let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.shards.get((hash >> (u64::BITS - SHARD_BITS)) as usize)
     }
 
     fn read(&self, key: u64) -> Option<RwLockReadGuard<'_, BTreeMap<u64, V>>> {
@@ -112,6 +114,20 @@ mod tests {
         assert_eq!(registry.remove(999), Some(1998));
         assert_eq!(registry.get(999), None);
         assert_eq!(registry.remove(999), None);
+    }
+
+    #[test]
+    fn addresses_and_handles_spread_over_the_shards() {
+        for step in [1, 16, 48, 4096, 1232] {
+            let registry = Registry::new();
+            for key in 0..1600 {
+                registry.insert(0x5555_0000_0000 + key * step, ());
+            }
+            for shard in &registry.shards {
+                let count = clean(shard.read()).len();
+                assert!((50..=200).contains(&count), "{count} at step {step}");
+            }
+        }
     }
 
     #[test]

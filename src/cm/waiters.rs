@@ -6,7 +6,7 @@
 //! nothing who do not wait.
 
 use crate::error::Result;
-use crate::lock::{Condvar, Mutex, MutexGuard, clean, locked};
+use crate::lock::{Condvar, Mutex, MutexGuard, locked};
 
 /// How many threads wait.
 #[derive(Debug, Default)]
@@ -51,7 +51,7 @@ impl Waiters {
         for _ in 0..sleeping {
             wake()?;
         }
-        let _none = clean(self.left.wait_while(self.count(), |count| *count > 0));
+        let _none = self.left.wait_while(self.count(), |count| *count > 0);
         Ok(())
     }
 }

@@ -10,6 +10,7 @@
 //! What takes part in a model, or is shared by threads that a checker watches,
 //! takes its locks and atomic numbers from here.
 
+mod condvar;
 #[cfg(all(feature = "pthread-locks", not(feature = "model")))]
 mod pthread;
 
@@ -41,8 +42,9 @@ mod kind {
     pub use std::thread;
 }
 
+pub(crate) use condvar::Condvar;
 pub(crate) use kind::{
-    Condvar, Mutex, MutexGuard, OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic, thread,
+    Mutex, MutexGuard, OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic, thread,
 };
 
 /// What a lock operation yields, without caring for poison: the core does not

@@ -119,18 +119,6 @@ impl Condvar {
         Ok(guard)
     }
 
-    /// Waits while `condition` holds.
-    pub fn wait_while<'a, T>(
-        &self,
-        mut guard: MutexGuard<'a, T>,
-        mut condition: impl FnMut(&mut T) -> bool,
-    ) -> LockResult<MutexGuard<'a, T>> {
-        while condition(&mut guard) {
-            guard = clean(self.wait(guard));
-        }
-        Ok(guard)
-    }
-
     /// Waits for a notification, but not longer than `limit`.
     pub fn wait_timeout<'a, T>(
         &self,
