@@ -16,7 +16,7 @@ pub struct Target {
     pub addr: u64,
     /// Remote key.
     pub key: u32,
-    /// Bytes; in [`ConnData::target_list`] entries.
+    /// Bytes; in [`super::ConnData::target_list`] entries.
     pub length: u32,
 }
 
