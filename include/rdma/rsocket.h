@@ -158,6 +158,19 @@ ssize_t rrecvfrom(int socket,
 // msg is NULL or valid, and so are its buffers.
 ssize_t rrecvmsg(int socket, struct msghdr *msg, int flags);
 
+// Reads data, as rrecv without flags does.
+//
+// What the caller has to see to:
+// buf may be written for count bytes.
+ssize_t rread(int socket, void *buf, size_t count);
+
+// Reads data into several buffers, as rrecv without flags does; EINVAL for a
+// negative count.
+//
+// What the caller has to see to:
+// iov points to iovcnt valid buffers.
+ssize_t rreadv(int socket, const struct iovec *iov, int iovcnt);
+
 // Sends data.
 //
 // Blocks until all of it is taken, unless the socket or the call
@@ -192,19 +205,6 @@ ssize_t rsendto(int socket,
 // What the caller has to see to:
 // msg is NULL or valid, and so are its buffers.
 ssize_t rsendmsg(int socket, const struct msghdr *msg, int flags);
-
-// Reads data, as rrecv without flags does.
-//
-// What the caller has to see to:
-// buf may be written for count bytes.
-ssize_t rread(int socket, void *buf, size_t count);
-
-// Reads data into several buffers, as rrecv without flags does; EINVAL for a
-// negative count.
-//
-// What the caller has to see to:
-// iov points to iovcnt valid buffers.
-ssize_t rreadv(int socket, const struct iovec *iov, int iovcnt);
 
 // Writes data, as rsend without flags does.
 //

@@ -1,4 +1,5 @@
-//! The exported C functions, one file per public header, and nothing else.
+//! The exported C functions, one file or folder per public header, and
+//! nothing else.
 //!
 //! Each function checks its pointers, turns them into references or typed
 //! values, calls one function of the core and hands the `Result` to

@@ -110,7 +110,10 @@ fn collect() -> Result<String> {
                 .arg(&package)
                 .arg(&contents),
         )?;
-        for file in elf_files(&contents)? {
+        for file in files(&contents)? {
+            if !is_elf(&file)? {
+                continue;
+            }
             for symbol in symbols::imported(&file)? {
                 clients.entry(symbol).or_default().insert(name.clone());
             }
@@ -120,31 +123,32 @@ fn collect() -> Result<String> {
     render(&sources, &clients)
 }
 
-/// The regular files below `dir` that are ELF files.
-fn elf_files(dir: &Path) -> Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(dir)? {
+/// The regular files below `dir`.
+fn files(dir: &Path) -> Result<Vec<PathBuf>> {
+    let mut files_below = Vec::new();
+    for entry in fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))? {
         let entry = entry?;
         let kind = entry.file_type()?;
         if kind.is_dir() {
-            files.extend(elf_files(&entry.path())?);
+            files_below.extend(files(&entry.path())?);
         } else if kind.is_file() {
-            let mut magic = [0; 4];
-            let read = File::open(entry.path())?.read(&mut magic)?;
-            if magic[..read] == *b"\x7fELF" {
-                files.push(entry.path());
-            }
+            files_below.push(entry.path());
         }
     }
-    Ok(files)
+    Ok(files_below)
+}
+
+fn is_elf(file: &Path) -> Result<bool> {
+    let mut magic = [0; 4];
+    let read = File::open(file)?.read(&mut magic)?;
+    Ok(magic[..read] == *b"\x7fELF")
 }
 
 /// The names in the `stubs!` lists of the sources.
 fn stubs() -> Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
-    let dir = workspace::root().join("src/capi");
-    for entry in fs::read_dir(&dir).with_context(|| format!("cannot read {}", dir.display()))? {
-        let text = fs::read_to_string(entry?.path())?;
+    for file in files(&workspace::root().join("src/capi"))? {
+        let text = fs::read_to_string(file)?;
         for item in syn::parse_file(&text)?.items {
             if let Item::Macro(item) = item
                 && item.mac.path.is_ident("stubs")

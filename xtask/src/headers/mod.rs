@@ -57,7 +57,16 @@ const HEADERS: &[Header] = &[
     Header {
         crate_folder: "",
         path: "rdma/rsocket.h",
-        sources: &["abi/rsocket.rs", "capi/rsocket.rs"],
+        sources: &[
+            "abi/rsocket.rs",
+            "capi/rsocket/life.rs",
+            "capi/rsocket/receive.rs",
+            "capi/rsocket/send.rs",
+            "capi/rsocket/poll.rs",
+            "capi/rsocket/option.rs",
+            "capi/rsocket/map.rs",
+            "capi/rsocket/epoll.rs",
+        ],
     },
     Header {
         crate_folder: "srpt",

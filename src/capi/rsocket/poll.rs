@@ -1,0 +1,105 @@
+//! Waiting for events: `rpoll` and `rselect`.
+
+use std::ffi::c_int;
+use std::time::Duration;
+
+use libc::{fd_set, nfds_t, pollfd, timeval};
+
+use super::argument::number;
+use crate::capi::convert::respond;
+use crate::error::{Error, Result};
+use crate::rsocket::poll;
+
+/// 64-bit words of a set.
+const FD_SET_WORDS: usize = size_of::<fd_set>() / size_of::<u64>();
+
+/// # Safety
+/// `fds` is null or points to `count` entries that nobody else uses during
+/// `'a`.
+unsafe fn pollfds<'a>(fds: *mut pollfd, count: nfds_t) -> Result<&'a mut [pollfd]> {
+    let count = usize::try_from(count).unwrap_or(usize::MAX);
+    if count == 0 {
+        return Ok(&mut []);
+    }
+    if fds.is_null() {
+        return Err(Error::new(libc::EFAULT, "poll descriptors"));
+    }
+    if count > i32::MAX as usize {
+        return Err(Error::invalid("poll so many descriptors"));
+    }
+    // SAFETY: not null; the caller vouches for the rest.
+    Ok(unsafe { std::slice::from_raw_parts_mut(fds, count) })
+}
+
+/// # Safety
+/// Each pointer is null or valid.
+unsafe fn select(nfds: c_int, sets: [*mut fd_set; 3], timeout: *mut timeval) -> Result<usize> {
+    const STEP: &str = "select descriptors";
+    let count = usize::try_from(nfds)
+        .ok()
+        .filter(|count| *count <= libc::FD_SETSIZE)
+        .ok_or(Error::invalid(STEP))?;
+    let timeout = if timeout.is_null() {
+        None
+    } else {
+        // SAFETY: not null; the caller vouches for the rest.
+        let limit = unsafe { timeout.read() };
+        let seconds = u64::try_from(limit.tv_sec).map_err(|_| Error::invalid(STEP))?;
+        let micros = u64::try_from(limit.tv_usec).map_err(|_| Error::invalid(STEP))?;
+        Some(Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros)))
+    };
+    // SAFETY: a set is FD_SETSIZE bits in words; programs do not share it
+    // during the call.
+    let [read, write, except] = sets.map(|set| unsafe {
+        (!set.is_null()).then(|| std::slice::from_raw_parts_mut(set.cast(), FD_SET_WORDS))
+    });
+    let mut sets = poll::Sets {
+        read,
+        write,
+        except,
+    };
+    poll::select(count, &mut sets, timeout)
+}
+
+/// Waits for events on sockets over RDMA and ordinary descriptors, as poll(2)
+/// does; `timeout` is in milliseconds, negative for no limit, and never cut
+/// short. A connection that was made or refused is `POLLOUT`, one to accept
+/// `POLLIN`.
+///
+/// Returns the number of entries with events, 0 at the timeout, or -1 with errno:
+/// `EINTR`, `EFAULT` if `fds` is NULL, `EINVAL` for too many entries, `ENOMEM`.
+///
+/// # Safety
+/// `fds` points to `nfds` entries.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rpoll(fds: *mut pollfd, nfds: nfds_t, timeout: c_int) -> c_int {
+    // SAFETY: the caller vouches for the entries.
+    let result = unsafe { pollfds(fds, nfds) }.and_then(|entries| {
+        let timeout = u64::try_from(timeout).ok().map(Duration::from_millis);
+        poll::poll(entries, timeout)
+    });
+    respond("rpoll", result.map(number))
+}
+
+/// Waits for events on sockets over RDMA and ordinary descriptors below `nfds`,
+/// as select(2) does. The sets may be NULL; `timeout` is NULL for no limit and not
+/// changed.
+///
+/// Returns the number of bits that are set, 0 at the timeout, or -1 with errno
+/// and the sets unchanged: `EBADF`, `EINTR`, `EINVAL` for a negative `nfds`, one
+/// above `FD_SETSIZE` or an invalid timeout.
+///
+/// # Safety
+/// Each pointer is NULL or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rselect(
+    nfds: c_int,
+    readfds: *mut fd_set,
+    writefds: *mut fd_set,
+    exceptfds: *mut fd_set,
+    timeout: *mut timeval,
+) -> c_int {
+    // SAFETY: the caller vouches for the pointers.
+    let result = unsafe { select(nfds, [readfds, writefds, exceptfds], timeout) };
+    respond("rselect", result.map(number))
+}

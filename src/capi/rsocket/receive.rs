@@ -1,0 +1,192 @@
+//! Receiving.
+
+use std::ffi::{c_int, c_void};
+
+use libc::{iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
+
+use super::argument::{copy_address, count_of, vectors};
+use crate::capi::argument::place;
+use crate::capi::convert::respond;
+use crate::error::Result;
+use crate::kernel::addr::SockAddr;
+use crate::rsocket::socket::Socket;
+use crate::rsocket::sockets;
+use crate::rsocket::vectors::Cursor;
+
+/// What a receive took.
+struct Taken {
+    /// What the call returns.
+    bytes: usize,
+    /// Who sent it; streams have one peer only.
+    source: Option<SockAddr>,
+    /// There was more than fitted.
+    truncated: bool,
+}
+
+impl Taken {
+    /// A cursor never counts more than fits.
+    fn count(&self) -> ssize_t {
+        self.bytes as ssize_t
+    }
+}
+
+/// # Safety
+/// `buf` may be written for `len` bytes.
+unsafe fn receive(socket: c_int, buf: *mut c_void, len: size_t, flags: c_int) -> Result<Taken> {
+    let vector = iovec {
+        iov_base: buf,
+        iov_len: len,
+    };
+    // SAFETY: the caller vouches for the buffer.
+    unsafe { receive_vectors(socket, &vector, 1, flags) }
+}
+
+/// # Safety
+/// `iov` points to `count` buffers that may be written.
+unsafe fn receive_vectors(
+    socket: c_int,
+    iov: *const iovec,
+    count: usize,
+    flags: c_int,
+) -> Result<Taken> {
+    let socket = sockets::any(socket)?;
+    // SAFETY: the caller vouches for the buffers.
+    let mut target = unsafe { Cursor::new(vectors(iov, count)) };
+    match &socket {
+        Socket::Stream(stream) => {
+            let bytes = stream.receive(&mut target, flags)?;
+            Ok(Taken {
+                bytes,
+                source: None,
+                truncated: false,
+            })
+        }
+        Socket::Datagram(datagram) => {
+            let received = datagram.receive(&mut target, flags)?;
+            let whole = flags & libc::MSG_TRUNC != 0;
+            Ok(Taken {
+                bytes: if whole {
+                    received.length
+                } else {
+                    received.copied
+                },
+                source: Some(datagram.native(received.source).into()),
+                truncated: received.copied < received.length,
+            })
+        }
+    }
+}
+
+/// The peer of a stream that data was taken from.
+fn stream_peer(socket: c_int, taken: &Taken) -> Option<SockAddr> {
+    let peer = || sockets::any(socket).and_then(|socket| sockets::peer_address(&socket));
+    (taken.bytes > 0).then(peer)?.ok()
+}
+
+/// Receives data.
+///
+/// Blocks until there is some, unless the socket or the call (`MSG_DONTWAIT`) is
+/// non-blocking; `MSG_PEEK` leaves the data, `MSG_WAITALL` waits for all of it.
+///
+/// Returns the number of bytes, 0 at the end of the stream, or -1 with errno:
+/// `EBADF`, `ENOTCONN`, `EAGAIN`, `EINTR`, and once `ECONNRESET`, `ETIMEDOUT` or
+/// `EIO` if the connection broke.
+///
+/// # Safety
+/// `buf` may be written for `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rrecv(
+    socket: c_int,
+    buf: *mut c_void,
+    len: size_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: the caller vouches for the buffer.
+    let result = unsafe { receive(socket, buf, len, flags) };
+    respond("rrecv", result.map(|taken| taken.count()))
+}
+
+/// Receives data and the sender's address, as `rrecv` does. Of a datagram that
+/// does not fit the rest is lost; with `MSG_TRUNC` its whole length is returned.
+/// `src_addr` and
+/// `addrlen` may be NULL; they are left alone when there is no data.
+///
+/// # Safety
+/// `buf` may be written for `len` bytes; `src_addr` is NULL or may be written for
+/// `*addrlen` bytes; `addrlen` is NULL or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rrecvfrom(
+    socket: c_int,
+    buf: *mut c_void,
+    len: size_t,
+    flags: c_int,
+    src_addr: *mut sockaddr,
+    addrlen: *mut socklen_t,
+) -> ssize_t {
+    // SAFETY: the caller vouches for the buffer.
+    let result = unsafe { receive(socket, buf, len, flags) };
+    if let Ok(taken) = &result
+        && !src_addr.is_null()
+        && !addrlen.is_null()
+        && let Some(source) = taken.source.or_else(|| stream_peer(socket, taken))
+    {
+        // SAFETY: not null; the caller vouches for the rest.
+        unsafe { copy_address(&source, src_addr, addrlen) };
+    }
+    respond("rrecvfrom", result.map(|taken| taken.count()))
+}
+
+/// Receives data into several buffers, as `rrecv` does. There is no control data
+/// and, on a stream, no address: `msg_namelen`, `msg_controllen` and `msg_flags`
+/// become 0. A datagram has an address, and `MSG_TRUNC` in `msg_flags` if it did
+/// not fit.
+///
+/// `EINVAL` if `msg` is NULL.
+///
+/// # Safety
+/// `msg` is NULL or valid, and so are its buffers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rrecvmsg(socket: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t {
+    let result = place(msg, "receive a message").and_then(|mut msg| {
+        // SAFETY: not null; the caller vouches for the rest.
+        let msg = unsafe { msg.as_mut() };
+        // SAFETY: the caller vouches for the buffers.
+        let taken = unsafe { receive_vectors(socket, msg.msg_iov, msg.msg_iovlen, flags) }?;
+        match taken.source {
+            Some(source) if !msg.msg_name.is_null() => {
+                // SAFETY: not null; the caller vouches for the rest.
+                unsafe { copy_address(&source, msg.msg_name.cast(), &mut msg.msg_namelen) };
+            }
+            _ => msg.msg_namelen = 0,
+        }
+        msg.msg_controllen = 0;
+        msg.msg_flags = if taken.truncated { libc::MSG_TRUNC } else { 0 };
+        Ok(taken.count())
+    });
+    respond("rrecvmsg", result)
+}
+
+/// Reads data, as `rrecv` without flags does.
+///
+/// # Safety
+/// `buf` may be written for `count` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rread(socket: c_int, buf: *mut c_void, count: size_t) -> ssize_t {
+    // SAFETY: the caller vouches for the buffer.
+    let result = unsafe { receive(socket, buf, count, 0) };
+    respond("rread", result.map(|taken| taken.count()))
+}
+
+/// Reads data into several buffers, as `rrecv` without flags does; `EINVAL` for a
+/// negative count.
+///
+/// # Safety
+/// `iov` points to `iovcnt` valid buffers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rreadv(socket: c_int, iov: *const iovec, iovcnt: c_int) -> ssize_t {
+    let result = count_of(iovcnt).and_then(|count| {
+        // SAFETY: the caller vouches for the buffers.
+        unsafe { receive_vectors(socket, iov, count, 0) }
+    });
+    respond("rreadv", result.map(|taken| taken.count()))
+}

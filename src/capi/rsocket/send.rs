@@ -1,0 +1,165 @@
+//! Sending.
+
+use std::ffi::{c_int, c_void};
+
+use libc::{iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
+
+use super::argument::{count_of, datagram_address, vectors};
+use crate::capi::argument::{optional_address, place};
+use crate::capi::convert::respond;
+use crate::error::{Error, Result};
+use crate::kernel::addr::SockAddr;
+use crate::rsocket::socket::Socket;
+use crate::rsocket::sockets;
+use crate::rsocket::vectors::Cursor;
+
+/// # Safety
+/// `buf` may be read for `len` bytes.
+unsafe fn send(
+    socket: c_int,
+    buf: *const c_void,
+    len: size_t,
+    flags: c_int,
+    dest: Option<SockAddr>,
+) -> Result<ssize_t> {
+    let vector = iovec {
+        iov_base: buf.cast_mut(),
+        iov_len: len,
+    };
+    // SAFETY: the caller vouches for the buffer.
+    unsafe { send_vectors(socket, &vector, 1, flags, dest) }
+}
+
+/// Sends to `dest`, which on a stream is ignored.
+///
+/// # Safety
+/// `iov` points to `count` buffers that may be read.
+unsafe fn send_vectors(
+    socket: c_int,
+    iov: *const iovec,
+    count: usize,
+    flags: c_int,
+    dest: Option<SockAddr>,
+) -> Result<ssize_t> {
+    let socket = sockets::any(socket)?;
+    // SAFETY: the caller vouches for the buffers.
+    let mut source = unsafe { Cursor::new(vectors(iov, count)) };
+    let sent = match &socket {
+        Socket::Stream(stream) => stream.send(&mut source, flags),
+        Socket::Datagram(datagram) => {
+            let dest = dest.as_ref().map(datagram_address).transpose()?;
+            datagram.send(&mut source, dest, flags)
+        }
+    };
+    if flags & libc::MSG_NOSIGNAL == 0
+        && matches!(&sent, Err(error) if error.errno() == libc::EPIPE)
+    {
+        // SAFETY: it touches no memory of ours.
+        unsafe { libc::raise(libc::SIGPIPE) };
+    }
+    // A cursor never counts more than fits.
+    sent.map(|bytes| bytes as ssize_t)
+}
+
+/// Sends data.
+///
+/// Blocks until all of it is taken, unless the socket or the call
+/// (`MSG_DONTWAIT`) is non-blocking. `EPIPE` comes with the signal `SIGPIPE` unless
+/// `flags` holds `MSG_NOSIGNAL`.
+///
+/// Returns the number of bytes taken, or -1 with errno: `EBADF`, `ENOTCONN`,
+/// `EAGAIN`, `EINTR`, `EPIPE` after a shutdown, `ECONNRESET` after the peer ended
+/// the connection, once `ETIMEDOUT` or `EIO` if it broke.
+///
+/// # Safety
+/// `buf` may be read for `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rsend(
+    socket: c_int,
+    buf: *const c_void,
+    len: size_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: the caller vouches for the buffer.
+    respond("rsend", unsafe { send(socket, buf, len, flags, None) })
+}
+
+/// Sends data, as `rsend` does. A stream has one destination only: `EISCONN` if
+/// `dest_addr` or `addrlen` is given. Datagrams go to `dest_addr` or, without it, to
+/// the only peer; further errors of theirs are `EDESTADDRREQ`, `EMSGSIZE`,
+/// `ENETUNREACH`, `ENODEV`, `ECONNREFUSED` and `EAFNOSUPPORT`.
+///
+/// # Safety
+/// `buf` may be read for `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rsendto(
+    socket: c_int,
+    buf: *const c_void,
+    len: size_t,
+    flags: c_int,
+    dest_addr: *const sockaddr,
+    addrlen: socklen_t,
+) -> ssize_t {
+    let result = sockets::any(socket).and_then(|found| {
+        let given = !dest_addr.is_null() || addrlen != 0;
+        let dest = match found {
+            Socket::Stream(_) if given => {
+                return Err(Error::new(libc::EISCONN, "send to an address on a stream"));
+            }
+            Socket::Stream(_) => None,
+            // SAFETY: the caller vouches for the address.
+            Socket::Datagram(_) => unsafe { optional_address(dest_addr) }?,
+        };
+        // SAFETY: the caller vouches for the buffer.
+        unsafe { send(socket, buf, len, flags, dest) }
+    });
+    respond("rsendto", result)
+}
+
+/// Sends data from several buffers, as `rsendto` does; on a stream, an address is
+/// ignored. `ENOTSUP` with control data, `EINVAL` if `msg` is NULL.
+///
+/// # Safety
+/// `msg` is NULL or valid, and so are its buffers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rsendmsg(socket: c_int, msg: *const msghdr, flags: c_int) -> ssize_t {
+    let result = place(msg.cast_mut(), "send a message").and_then(|msg| {
+        // SAFETY: not null; the caller vouches for the rest.
+        let msg = unsafe { msg.as_ref() };
+        if !msg.msg_control.is_null() && msg.msg_controllen > 0 {
+            return Err(Error::new(libc::ENOTSUP, "send control data"));
+        }
+        let dest = match sockets::any(socket)? {
+            Socket::Stream(_) => None,
+            // SAFETY: the caller vouches for the address.
+            Socket::Datagram(_) => unsafe { optional_address(msg.msg_name.cast()) }?,
+        };
+        // SAFETY: the caller vouches for the buffers.
+        unsafe { send_vectors(socket, msg.msg_iov, msg.msg_iovlen, flags, dest) }
+    });
+    respond("rsendmsg", result)
+}
+
+/// Writes data, as `rsend` without flags does.
+///
+/// # Safety
+/// `buf` may be read for `count` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rwrite(socket: c_int, buf: *const c_void, count: size_t) -> ssize_t {
+    // SAFETY: the caller vouches for the buffer.
+    respond("rwrite", unsafe { send(socket, buf, count, 0, None) })
+}
+
+/// Writes data from several buffers, as `rsend` without flags does; `EINVAL` for
+/// a negative count.
+///
+/// # Safety
+/// `iov` points to `iovcnt` valid buffers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rwritev(socket: c_int, iov: *const iovec, iovcnt: c_int) -> ssize_t {
+    let result = count_of(iovcnt).and_then(|count| {
+        // SAFETY: the caller vouches for the buffers.
+        unsafe { send_vectors(socket, iov, count, 0, None) }
+    });
+    respond("rwritev", result)
+}
