@@ -69,7 +69,7 @@ impl Beside<'_> {
         match self.name {
             Name::Conformance => conformance::run(self, suite),
             Name::Hosts => hosts::run(self.place, &self.arguments(), suite),
-            Name::Srp => self.start(&srp::selection(alone), suite),
+            Name::Srp => srp::run(self, alone, suite),
             Name::Soak => self.start(&soak::selection(alone), suite),
             _ => self.start(&[], suite),
         }

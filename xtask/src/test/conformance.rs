@@ -14,7 +14,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use super::beside::Beside;
-use super::parallel;
+use super::shares::Shares;
 use crate::guest::{Bench, program};
 use crate::library::Library;
 use crate::report::{Case, Outcome, Suite, table};
@@ -46,7 +46,7 @@ impl Original {
 
 /// Machines that share the programs, which wait most of the time, above all for
 /// the original to hang.
-const PARTS: usize = 3;
+const MACHINES: usize = 3;
 
 /// The longest one program may take with all its cases.
 const PROGRAM_LIMIT: Duration = Duration::from_secs(600);
@@ -72,43 +72,16 @@ pub fn build(stage: &Path) -> Result<PathBuf> {
     Ok(programs)
 }
 
-/// Runs all programs, on [`PARTS`] machines.
+/// Runs all programs. One that hangs, or takes the machine down, is a failed
+/// case.
 pub fn run(beside: &Beside, suite: &mut Suite) -> Result<()> {
-    let mut parts = vec![Vec::new(); PARTS];
-    for (place, name) in programs()?.into_iter().enumerate() {
-        parts[place % PARTS].push(name);
-    }
-    let parts: Vec<_> = (1..).zip(parts).collect();
-    let results = parallel::each(&parts, PARTS, |(number, programs)| {
-        let mut part = suite.part(*number);
-        let result = run_part(beside, programs.clone(), &mut part);
-        (part, result)
-    });
-    let mut outcome = Ok(());
-    for (part, result) in results {
-        suite.cases.extend(part.cases);
-        outcome = outcome.and(result);
-    }
-    outcome
-}
-
-/// Runs programs. One that hangs, or takes the machine down, is a failed case,
-/// and the rest gets a fresh machine.
-fn run_part(beside: &Beside, mut left: Vec<String>, suite: &mut Suite) -> Result<()> {
-    while !left.is_empty() {
-        let result = beside.start(&left, suite);
-        left.retain(|name| !suite.cases.iter().any(|case| case.name == ended(name)));
-        match result {
-            Ok(()) => break,
-            Err(error) if left.is_empty() => return Err(error),
-            Err(error) => {
-                let why = format!("{error:#}");
-                suite.say(&why);
-                suite.record(ended(&left.remove(0)), Outcome::Failed(why));
-            }
-        }
-    }
-    Ok(())
+    let shares = Shares {
+        pieces: programs()?,
+        machines: MACHINES,
+        options: Vec::new(),
+        ended,
+    };
+    shares.run(beside, suite)
 }
 
 /// The case that a program came to its end on both libraries.

@@ -21,6 +21,7 @@ mod parallel;
 mod preload;
 mod results;
 mod rust;
+mod shares;
 mod soak;
 pub mod srp;
 mod valgrind;

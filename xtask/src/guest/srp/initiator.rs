@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
@@ -14,8 +15,11 @@ const HOSTS: &str = "/sys/class/scsi_host";
 
 /// Loads the module anew, with parameters such as `ch_count=1`.
 pub fn load(parameters: &str) -> Result<()> {
+    // A module that is loaded would keep its parameters.
     sh(&format!(
-        "modprobe -q -r ib_srp || true; modprobe -a sd_mod sg; modprobe ib_srp {parameters}"
+        "[ ! -e /sys/module/ib_srp ] || modprobe -r ib_srp
+         modprobe -a sd_mod sg
+         modprobe ib_srp {parameters}"
     ))?;
     Ok(())
 }
@@ -177,8 +181,13 @@ impl Session {
 
     /// Logs out. Returns when the SCSI host is gone.
     pub fn logout(self) -> Result<()> {
-        write(self.port_file("delete"), "1")?;
+        self.abandon()?;
         self.wait_gone()
+    }
+
+    /// Begins to log out: commands that are held back fail.
+    pub fn abandon(&self) -> Result<()> {
+        write(self.port_file("delete"), "1")
     }
 
     /// Waits until the SCSI host is gone.
@@ -218,6 +227,12 @@ impl Disk {
     /// `/dev/sda`
     pub fn path(&self) -> PathBuf {
         Path::new("/dev").join(&self.name)
+    }
+
+    /// Sets how long a command may take before the kernel aborts it.
+    pub fn set_timeout(&self, limit: Duration) -> Result<()> {
+        let file = format!("/sys/block/{}/device/timeout", self.name);
+        write(file, &limit.as_secs().to_string())
     }
 
     /// A value of the request queue.

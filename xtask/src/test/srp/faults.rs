@@ -3,14 +3,15 @@
 
 use std::path::Path;
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Case, Lab, case, close, thorough};
+use super::{Case, Lab, case, clean, close, thorough};
 use crate::guest::srp::initiator::{self, Disk, Session};
 use crate::guest::srp::kernel_log::Mark;
 use crate::guest::srp::target::Target;
-use crate::guest::srp::{names, read, sh, until, write};
+use crate::guest::srp::{LIMIT, read, sh, until};
 use crate::guest::{program, variable};
 use crate::library::Library;
 
@@ -31,8 +32,10 @@ pub const CASES: &[Case] = &[
     ),
 ];
 
-/// Short delays, and no failure of I/O while the target is away.
-const PATIENT: &str = "reconnect_delay=1 fast_io_fail_tmo=off dev_loss_tmo=120";
+/// Short delays, and no failure of I/O while the target is away: the initiator
+/// gives the target up after ten minutes, the most that it can be told, which is
+/// later than any case does.
+const PATIENT: &str = "reconnect_delay=1 fast_io_fail_tmo=off dev_loss_tmo=600";
 
 /// Long enough under way that things can happen meanwhile; fio reads back and
 /// compares everything that was acknowledged.
@@ -40,14 +43,18 @@ const WRITES: &str =
     "--rw=randwrite --bs=4k --size=24m --iodepth=16 --fsync=64 --verify=crc32c --rate_iops=600";
 
 /// Runs [`WRITES`] on the disk, and `fault` once they are under way.
-fn during_writes(disk: &Disk, fault: impl FnOnce() -> Result<()>) -> Result<()> {
+fn during_writes(session: &Session, disk: &Disk, fault: impl FnOnce() -> Result<()>) -> Result<()> {
     let before = written(disk)?;
     thread::scope(|scope| {
         let writes = scope.spawn(|| disk.fio(WRITES));
-        until("writes are under way", || {
+        let fault = until("writes are under way", || {
             Ok((written(disk)? > before + 2048).then_some(()))
-        })?;
-        let fault = fault();
+        })
+        .and_then(|()| fault());
+        if fault.is_err() {
+            // The initiator may hold writes back, which only this ends.
+            session.abandon()?;
+        }
         let writes = writes.join().map_err(|_| anyhow::anyhow!("panic"))?;
         fault.and(writes.map(drop))
     })
@@ -71,7 +78,7 @@ fn killed(lab: &Lab) -> Result<()> {
     let disk = session.disk()?;
     let mark = Mark::now()?;
     let mut target = Some(target);
-    during_writes(&disk, || {
+    during_writes(&session, &disk, || {
         if let Some(target) = target.take() {
             target.kill()?;
         }
@@ -110,29 +117,25 @@ fn link(lab: &Lab) -> Result<()> {
     let netdev = variable("RDMACM_TEST_NETDEV")?;
     let (mut target, session) = lab.session(PATIENT, "")?;
     let disk = session.disk()?;
-    let ip6 = variable("RDMACM_TEST_IP6")?;
-    during_writes(&disk, || {
-        // Commands in flight are lost: long enough for a transport error.
-        let mark = Mark::now()?;
+    // The transport finds the loss of the link: no command of the disk times out
+    // before that, which would take another way.
+    disk.set_timeout(LIMIT * 2)?;
+    during_writes(&session, &disk, || {
         sh(&format!("ip link set {netdev} down"))?;
-        let lost = mark.wait("failed").map(drop);
-        // The kernel forgets IPv6 addresses of a link that goes down.
-        sh(&format!(
-            "ip link set {netdev} up; ip addr add {ip6}/64 dev {netdev} nodad"
-        ))?;
-        lost
+        // Commands in flight are lost, and what is sent again as well, until the
+        // queue pair gives up. Then the initiator tries to log in again and again.
+        let lost = session.wait_state("blocked");
+        clean::link_up()?;
+        lost?;
+        session.wait_state("running")
     })?;
-    session.wait_state("running")?;
     ensure!(target.is_alive()?);
     close(target, session)?;
     Ok(())
 }
 
 fn device(lab: &Lab) -> Result<()> {
-    let (device, netdev) = (
-        variable("RDMACM_TEST_DEV")?,
-        variable("RDMACM_TEST_NETDEV")?,
-    );
+    let device = variable("RDMACM_TEST_DEV")?;
     let (mut target, session) = lab.session("", "")?;
     session.disk()?;
     // The kernel waits until nobody uses the device any more.
@@ -144,11 +147,7 @@ fn device(lab: &Lab) -> Result<()> {
     }
     session.wait_gone()?;
     let alive = target.is_alive()?;
-    sh(&format!("rdma link add {device} type rxe netdev {netdev}"))?;
-    until("the initiator has the device", || {
-        let ports = names("/sys/class/infiniband_srp");
-        Ok((!ports.is_empty()).then_some(()))
-    })?;
+    clean::add_device()?;
     ensure!(alive, "the target ended: {}", target.output());
     let session = until("a login succeeds", || {
         Ok(initiator::attempt(target.address(), "").ok())
@@ -163,7 +162,7 @@ fn reset(lab: &Lab) -> Result<()> {
     let (mut target, session) = lab.session("", "")?;
     let disk = session.disk()?;
     let idle = session.host_value("req_lim")?;
-    during_writes(&disk, || {
+    during_writes(&session, &disk, || {
         for _ in 0..5 {
             sh(&format!("sg_reset --device {}", disk.path().display()))?;
         }
@@ -240,7 +239,7 @@ fn replaced(lab: &Lab, image: &Path, mount: &Path) -> Result<()> {
 /// Has writes under way on a disk whose file system is frozen until `seen` is
 /// through; they must succeed in the end.
 fn while_frozen(disk: &Disk, mount: &Path, seen: impl FnOnce() -> Result<()>) -> Result<()> {
-    write(format!("/sys/block/{}/device/timeout", disk.name), "5")?;
+    disk.set_timeout(Duration::from_secs(5))?;
     sh(&format!("fsfreeze --freeze {}", mount.display()))?;
     thread::scope(|scope| {
         let writer = scope.spawn(|| disk.fio("--rw=write --bs=4k --size=64k --iodepth=4"));

@@ -17,6 +17,9 @@ pub const PROGRAM: &str = "srp-hostile";
 /// Each case takes a second or two when everything is emulated.
 const PATIENCE: Duration = Duration::from_secs(900);
 
+/// The last of the suite's cases about it.
+pub const LAST: &str = "hostile: srp-target lives and ends well";
+
 /// Runs it; each of its cases is a case of the suite.
 pub fn run(lab: &Lab, programs: &Path, suite: &mut Suite) -> Result<()> {
     let mut target = lab.target("")?;
@@ -38,7 +41,7 @@ pub fn run(lab: &Lab, programs: &Path, suite: &mut Suite) -> Result<()> {
         suite.record(case.name, case.outcome);
     }
     suite.check("hostile: all was tried", ended.map(drop));
-    suite.check("hostile: srp-target lives and ends well", {
+    suite.check(LAST, {
         (|| {
             ensure!(target.is_alive()?, "{}", target.output());
             target.stop().map(drop)

@@ -1,11 +1,14 @@
 //! Suite `srp`: the kernel's own initiator, untouched, on our target program.
 //!
-//! Every case starts its own target, logs in, and must leave the initiator
-//! without sessions; so the cases are independent of one another.
+//! Every case starts its own target and logs in; after it, whether it passed or
+//! not, the machine is made as it was before ([`clean`]). If that is not
+//! possible, or a case has no end, the cases that are left get a fresh machine.
+//! So the cases are independent of one another, and several machines share them.
 //!
 //! By default the long cases are as long as fits the time of a test run under
 //! emulation; asked for alone (`--only srp`) they have their full length.
 
+mod clean;
 mod disks;
 mod faults;
 mod hostile;
@@ -15,9 +18,11 @@ mod transfers;
 mod valgrind;
 
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 
 use crate::abi;
 use crate::guest::srp::initiator::{self, Session};
@@ -26,7 +31,12 @@ use crate::guest::{Bench, ip};
 use crate::library::{self as build, Library};
 use crate::report::{Outcome, Suite};
 
+use super::beside::Beside;
 use super::compile_into;
+use super::shares::Shares;
+
+/// Machines that share the cases, which wait more than they compute.
+const MACHINES: usize = 3;
 
 /// Builds the programs and returns their folder.
 pub fn build() -> Result<PathBuf> {
@@ -45,23 +55,59 @@ pub fn build() -> Result<PathBuf> {
 struct Size {
     logins: usize,
     mixed_seconds: u32,
+    /// The longest that one case may take.
+    limit: Duration,
 }
 
 const USUAL: Size = Size {
     logins: 20,
     mixed_seconds: 15,
+    limit: Duration::from_secs(900),
 };
 const FULL: Size = Size {
     logins: 1000,
     mixed_seconds: 60,
+    limit: Duration::from_secs(2300),
 };
 
 /// What selects [`FULL`].
 const FULL_LENGTH: &str = "full-length";
 
-/// What to ask of the part beside the device.
-pub fn selection(alone: bool) -> Vec<String> {
-    alone.then(|| FULL_LENGTH.to_owned()).into_iter().collect()
+/// Runs all cases, at full length if no other suite was asked for.
+pub(super) fn run(beside: &Beside, alone: bool, suite: &mut Suite) -> Result<()> {
+    let shares = Shares {
+        pieces: pieces().map(str::to_owned).collect(),
+        machines: MACHINES,
+        options: alone.then(|| FULL_LENGTH.to_owned()).into_iter().collect(),
+        ended: |piece| match piece {
+            HOSTILE => hostile::LAST.to_owned(),
+            case => case.to_owned(),
+        },
+    };
+    shares.run(beside, suite)
+}
+
+/// What can be selected: names of cases, and [`HOSTILE`].
+fn pieces() -> impl Iterator<Item = &'static str> {
+    std::iter::once(HOSTILE).chain(cases().map(|case| case.name))
+}
+
+/// What selects the cases of [`hostile`], which are one after another in one
+/// program.
+const HOSTILE: &str = "hostile";
+
+/// All cases but those of [`hostile`].
+fn cases() -> impl Iterator<Item = &'static Case> {
+    [
+        login::CASES,
+        disks::CASES,
+        transfers::CASES,
+        library::CASES,
+        faults::CASES,
+        valgrind::CASES,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// One thing that must work.
@@ -130,7 +176,8 @@ fn close(target: Target, session: Session) -> Result<String> {
     target.stop()
 }
 
-/// The part beside the device.
+/// The part beside the device. Leaves the rest when the machine is of no use any
+/// more.
 pub fn inside(bench: &Bench, suite: &mut Suite) -> Result<()> {
     let dir = std::env::temp_dir().join(format!("srp-{}", std::process::id()));
     std::fs::create_dir_all(&dir)?;
@@ -139,42 +186,51 @@ pub fn inside(bench: &Bench, suite: &mut Suite) -> Result<()> {
         .iter()
         .map(String::as_str)
         .partition(|text| *text == FULL_LENGTH);
-    let lab = Lab {
+    let lab = Arc::new(Lab {
         program: program(&bench.programs)?,
         programs: bench.programs.clone(),
         library: bench.ours.clone(),
         dir,
         size: if lengths.is_empty() { USUAL } else { FULL },
-    };
-    let groups = [
-        login::CASES,
-        disks::CASES,
-        transfers::CASES,
-        library::CASES,
-        faults::CASES,
-        valgrind::CASES,
-    ];
-    for case in groups.into_iter().flatten() {
-        if !selection.is_empty() && !selection.iter().any(|text| case.name.contains(text)) {
-            continue;
-        }
+    });
+    let selected =
+        |name: &str| selection.is_empty() || selection.iter().any(|text| name.contains(text));
+    if selected(HOSTILE) {
+        hostile::run(&lab, &bench.programs, suite)?;
+    }
+    for case in cases().filter(|case| selected(case.name)) {
         if bench.quick && case.thorough {
             suite.record(case.name, Outcome::Skipped("--quick".to_owned()));
             continue;
         }
         let started = Instant::now();
-        let result = (case.run)(&lab);
-        let result = match initiator::logout_all() {
-            Ok(()) => result,
-            Err(error) => result.and(Err(error)),
+        let Some(result) = within_limit(case, &lab) else {
+            let limit = lab.size.limit;
+            suite.record(case.name, Outcome::Failed(format!("no end in {limit:?}")));
+            return Ok(());
         };
+        let cleaned = clean::restore(&lab.dir);
+        let usable = cleaned.is_ok();
         println!("# {} s", started.elapsed().as_secs());
-        suite.check(case.name, result);
-    }
-    if selection.is_empty() || selection.contains(&"hostile") {
-        hostile::run(&lab, &bench.programs, suite)?;
+        suite.check(case.name, result.and(cleaned));
+        if !usable {
+            return Ok(());
+        }
     }
     Ok(())
+}
+
+/// Runs a case; `None` if it does not come to its end.
+fn within_limit(case: &'static Case, lab: &Arc<Lab>) -> Option<Result<()>> {
+    let (sender, result) = mpsc::channel();
+    let of_case = Arc::clone(lab);
+    // It can be left behind: the process, and the machine with it, ends then.
+    thread::spawn(move || sender.send((case.run)(&of_case)));
+    match result.recv_timeout(lab.size.limit) {
+        Ok(result) => Some(result),
+        Err(mpsc::RecvTimeoutError::Timeout) => None,
+        Err(mpsc::RecvTimeoutError::Disconnected) => Some(Err(anyhow!("panic"))),
+    }
 }
 
 /// Our target in this folder.
@@ -184,4 +240,17 @@ pub fn program(programs: &Path) -> Result<Program> {
         ip: ip()?,
         under: Vec::new(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_selects_one_piece() {
+        for name in pieces() {
+            let selected = pieces().filter(|other| other.contains(name));
+            assert_eq!(selected.collect::<Vec<_>>(), [name]);
+        }
+    }
 }
