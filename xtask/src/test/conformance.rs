@@ -80,6 +80,7 @@ pub fn run(beside: &Beside, suite: &mut Suite) -> Result<()> {
         machines: MACHINES,
         options: Vec::new(),
         ended,
+        defects: &[],
     };
     shares.run(beside, suite)
 }

@@ -17,7 +17,13 @@ pub struct Shares {
     pub options: Vec<String>,
     /// The case whose result says that a piece came to its end.
     pub ended: fn(&str) -> String,
+    /// What the console says when the machine's kernel fails by a defect that is
+    /// known to be its own: the piece that met it is tried again.
+    pub defects: &'static [&'static str],
 }
+
+/// How often a piece is tried that meets defects of the kernel.
+const TRIES: usize = 3;
 
 impl Shares {
     /// Runs all pieces, in turn one for each machine.
@@ -44,6 +50,7 @@ impl Shares {
     /// case; what that leaves, or what a machine has left by itself, gets a
     /// fresh machine.
     fn run_part(&self, beside: &Beside, mut left: Vec<String>, suite: &mut Suite) -> Result<()> {
+        let mut tries = 0;
         while !left.is_empty() {
             let before = left.len();
             let result = beside.start(&[&left[..], &self.options].concat(), suite);
@@ -58,6 +65,12 @@ impl Shares {
                 Err(error) => {
                     let why = format!("{error:#}");
                     suite.say(&why);
+                    tries = if left.len() == before { tries + 1 } else { 1 };
+                    let known = self.defects.iter().any(|mark| why.contains(mark));
+                    if known && tries < TRIES {
+                        suite.say("# a known defect of the kernel: once more");
+                        continue;
+                    }
                     suite.record((self.ended)(&left.remove(0)), Outcome::Failed(why));
                 }
             }

@@ -51,6 +51,11 @@ pub fn build() -> Result<PathBuf> {
     Ok(dir)
 }
 
+/// When the initiator logs out, the kernel may free a completion queue whose last
+/// completions it still handles: `ib_poll_handler` asks for the next notification
+/// after it has let go of the queue. Seen on 7.3, on a busy machine.
+const KERNEL_DEFECTS: [&str; 1] = ["RIP: 0010:rxe_req_notify_cq"];
+
 /// How long the long cases are.
 struct Size {
     logins: usize,
@@ -83,6 +88,7 @@ pub(super) fn run(beside: &Beside, alone: bool, suite: &mut Suite) -> Result<()>
             HOSTILE => hostile::LAST.to_owned(),
             case => case.to_owned(),
         },
+        defects: &KERNEL_DEFECTS,
     };
     shares.run(beside, suite)
 }
