@@ -251,7 +251,7 @@ fn whole_blocks(length: usize, unit: &Unit) -> usize {
 mod tests {
     use srpt::executor::status::GOOD;
     use srpt::memory::Pool;
-    use srpt::wire::{Tag, TaskAttribute};
+    use srpt::wire::{PortId, Tag, TaskAttribute};
 
     use super::*;
     use crate::disks::Disks;
@@ -278,7 +278,7 @@ mod tests {
                 sessions: Sessions::new(1, 1),
                 stats: Some(crate::stats::Stats::default()),
             });
-            let session = shared.sessions.join(1).unwrap();
+            let session = shared.sessions.join(1, PortId([1; 16])).unwrap();
             let mut bench = Self {
                 executor: DiskExecutor::new(shared, session).ok()?,
                 pool: Pool::new(4 << 20, 1 << 20).unwrap(),

@@ -44,7 +44,7 @@ impl Target for DiskTarget {
     }
 
     fn executor(&self, login: &LoginInfo) -> io::Result<Box<dyn Executor>> {
-        let Some(session) = self.shared.sessions.join(login.session) else {
+        let Some(session) = self.shared.sessions.join(login.session, login.initiator) else {
             println!("refused {}: too many sessions", who(login));
             return Err(io::ErrorKind::QuotaExceeded.into());
         };

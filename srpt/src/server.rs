@@ -20,7 +20,7 @@ use crate::executor::{LoginInfo, Target};
 use crate::login;
 use crate::processors::Processors;
 pub use crate::queue_pair::QpPolicy;
-use crate::session::{Sessions, Wake};
+use crate::session::{Nexus, Sessions, Wake};
 use crate::wire::login::LoginRequest;
 use crate::wire::{PortId, RejectReason};
 
@@ -296,10 +296,10 @@ impl Shared {
             channel: 0,
             multi_channel: login.multi_channel(),
         };
-        if let Err(reason) = self.judge(&login, &info) {
+        let nexus = (login.initiator, login.target);
+        if let Err(reason) = self.judge(&login, &info, nexus) {
             return Err((connection, reason));
         }
-        let nexus = (login.initiator, login.target);
         let entered = self.sessions.enter(nexus, login.multi_channel());
         let Ok((membership, others)) = entered else {
             return Err((connection, RejectReason::InsufficientResources));
@@ -336,13 +336,15 @@ impl Shared {
         &self,
         login: &LoginRequest,
         info: &LoginInfo,
+        nexus: Nexus,
     ) -> std::result::Result<(), RejectReason> {
         login::check(login, &self.settings)?;
         self.target.admit(info)?;
         // A channel that is replaced leaves its session at once and lives on, with
         // its thread and memory, until it has come to rest.
         let most = self.settings.channels;
-        if self.sessions.channels() >= most || *self.running() >= most.saturating_mul(2) {
+        let others = self.sessions.channels_beside(nexus, login.multi_channel());
+        if others >= most || *self.running() >= most.saturating_mul(2) {
             return Err(RejectReason::ChannelLimitReached);
         }
         Ok(())

@@ -222,6 +222,18 @@ impl Sessions {
         locked(&self.members).values().map(Vec::len).sum()
     }
 
+    /// Number of channels that would stay if [`Sessions::enter`] were called like
+    /// this.
+    pub fn channels_beside(&self, nexus: Nexus, multi_channel: bool) -> usize {
+        let members = locked(&self.members);
+        let stays = |other: &Nexus| multi_channel || *other != nexus;
+        members
+            .iter()
+            .filter(|(other, _)| stays(other))
+            .map(|(_, channels)| channels.len())
+            .sum()
+    }
+
     /// Tells every channel to close.
     pub fn close_all(&self) {
         for member in locked(&self.members).values().flatten() {
@@ -332,6 +344,8 @@ mod tests {
         assert_eq!(first.member().session, second.member().session);
         assert_ne!(first.member().session, stranger.member().session);
         assert!(!is_told_to_close(&first));
+        assert_eq!(sessions.channels_beside(NEXUS, true), 3);
+        assert_eq!(sessions.channels_beside(NEXUS, false), 1);
 
         let (third, ended) = enter(NEXUS, false);
         assert_eq!(ended, OtherChannels::Terminated);

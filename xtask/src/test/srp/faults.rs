@@ -22,12 +22,15 @@ pub const CASES: &[Case] = &[
         killed_for_long,
     ),
     case("target killed for ever", dead),
-    case("link down and up during writes", link),
+    case(
+        "link down and up during writes, at the limit of sessions",
+        link,
+    ),
     case("RDMA device removed and added again", device),
     case("sg_reset under load", reset),
     thorough("disk stalled until the initiator aborts", stalled),
     thorough(
-        "disk stalled until the initiator logs in again",
+        "disk stalled until the initiator logs in again, at the limit of sessions",
         stalled_for_long,
     ),
 ];
@@ -115,7 +118,9 @@ fn dead(lab: &Lab) -> Result<()> {
 
 fn link(lab: &Lab) -> Result<()> {
     let netdev = variable("RDMACM_TEST_NETDEV")?;
-    let (mut target, session) = lab.session(PATIENT, "")?;
+    // What the initiator gave up, the target still has when it logs in again: that
+    // must not stand in the way.
+    let (mut target, session) = lab.session(PATIENT, "--max-sessions 1")?;
     let disk = session.disk()?;
     // The transport finds the loss of the link: no command of the disk times out
     // before that, which would take another way.
@@ -218,7 +223,9 @@ fn aborted(lab: &Lab, image: &Path, mount: &Path) -> Result<()> {
 fn replaced(lab: &Lab, image: &Path, mount: &Path) -> Result<()> {
     let mut program = lab.program.clone();
     program.under = ["env", "RDMACM_LOG=info"].map(str::to_owned).to_vec();
-    let mut target = program.start(&format!("--lun {}", image.display()))?;
+    // The replaced session, which lives on until its write has ended, must not
+    // stand in the way of the new one.
+    let mut target = program.start(&format!("--max-sessions 1 --lun {}", image.display()))?;
     initiator::load("ch_count=1")?;
     let session = initiator::login(target.address(), "")?;
     let disk = session.disk()?;
