@@ -1,20 +1,42 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What becomes of what was sent when a process ends: its sockets are closed, and
- * the peer has not taken everything yet.
+ * What becomes of what was sent when a process ends: its sockets are closed or
+ * shut down, and the peer has not taken everything yet.
  */
 #include "rsocket_pair.h"
 #include "rsocket_peer.h"
 
 enum { PORT = 7751, ROOM = 65536, CREDITS = 200 };
 
-/* A child that sends, closes without waiting and ends. */
+/* A child that sends and ends. */
 struct sender {
 	pid_t pid;
 	int alive; /* end of file once it has ended */
 };
 
-static void send_and_exit(int go)
+static void close_at_once(int fd)
+{
+	CHECK_OK(rfcntl(fd, F_SETFL, O_NONBLOCK));
+	CHECK_OK(rclose(fd));
+	exit(EXIT_SUCCESS);
+}
+
+/* The library is not asked when the process ends. */
+static void shut_down(int fd)
+{
+	CHECK_OK(rshutdown(fd, SHUT_WR));
+	_exit(EXIT_SUCCESS);
+}
+
+static void shut_down_soon(int fd)
+{
+	struct linger linger = { .l_onoff = 1, .l_linger = 1 };
+
+	CHECK_OK(rsetsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)));
+	shut_down(fd);
+}
+
+static void send_and_exit(int go, void (*end)(int fd))
 {
 	struct sockaddr *addr = test_addr(PORT);
 	char byte;
@@ -22,17 +44,15 @@ static void send_and_exit(int go)
 
 	CHECK_EQ(read(go, &byte, 1), 1);
 	fd = connect_to(addr);
-	CHECK_OK(rfcntl(fd, F_SETFL, O_NONBLOCK));
 	CHECK_EQ(rsend(fd, "parting", 7, 0), 7);
-	CHECK_OK(rclose(fd));
-	exit(EXIT_SUCCESS);
+	end(fd);
 }
 
 /*
  * Starts the child, which connects to a peer that takes no messages until it is
  * told to listen.
  */
-static struct sender start_sender(struct wire_peer *peer)
+static struct sender start_sender(struct wire_peer *peer, void (*end)(int fd))
 {
 	struct rdma_event_channel *channel;
 	struct rdma_cm_id *listener;
@@ -47,7 +67,7 @@ static struct sender start_sender(struct wire_peer *peer)
 	CHECK(sender.pid >= 0);
 	if (sender.pid == 0) {
 		close(alive[0]);
-		send_and_exit(go[0]);
+		send_and_exit(go[0], end);
 	}
 	close(alive[1]);
 	sender.alive = alive[0];
@@ -82,23 +102,51 @@ static void check_success(const struct sender *sender)
 	CHECK_EQ(status, 0);
 }
 
+/* Hears what the child has sent, and then how it has ended the connection. */
+static void hear_all(struct wire_peer *peer, unsigned farewell)
+{
+	struct heard heard;
+
+	wire_listen(peer);
+	while ((heard = wire_hear(peer)).op == OP_GRANT)
+		;
+	CHECK_EQ(heard.op, OP_DATA);
+	CHECK_EQ(heard.value, 7);
+	CHECK(memcmp(peer->memory + WIRE_BUFFER, "parting", 7) == 0);
+	heard = wire_hear(peer);
+	CHECK_EQ(heard.op, OP_CONTROL);
+	CHECK_EQ(heard.value, farewell);
+}
+
 TEST(delivered, "what a socket sent before a non-blocking close arrives though the process ends",
      .timeout = 60)
 {
 	struct wire_peer peer;
-	struct sender sender = start_sender(&peer);
-	struct heard heard;
+	struct sender sender = start_sender(&peer, close_at_once);
 
 	CHECK(!ends_within(&sender, 500));
-	wire_listen(&peer);
-	while ((heard = wire_hear(&peer)).op == OP_GRANT)
-		;
-	CHECK_EQ(heard.op, OP_DATA);
-	CHECK_EQ(heard.value, 7);
-	CHECK(memcmp(peer.memory + WIRE_BUFFER, "parting", 7) == 0);
-	heard = wire_hear(&peer);
-	CHECK_EQ(heard.op, OP_CONTROL);
-	CHECK_EQ(heard.value, SAY_DISCONNECT);
+	hear_all(&peer, SAY_DISCONNECT);
+	check_success(&sender);
+	wire_close(&peer);
+}
+
+TEST(shut, "what a socket sent has arrived when a blocking shutdown returns", .timeout = 60)
+{
+	struct wire_peer peer;
+	struct sender sender = start_sender(&peer, shut_down);
+
+	CHECK(!ends_within(&sender, 500));
+	hear_all(&peer, SAY_SHUTDOWN);
+	check_success(&sender);
+	wire_close(&peer);
+}
+
+TEST(shut_bounded, "[fix] SO_LINGER bounds the shutdown of a peer that takes nothing", .timeout = 25)
+{
+	struct wire_peer peer;
+	struct sender sender = start_sender(&peer, shut_down_soon);
+
+	CHECK(ends_within(&sender, 5000));
 	check_success(&sender);
 	wire_close(&peer);
 }
@@ -106,7 +154,7 @@ TEST(delivered, "what a socket sent before a non-blocking close arrives though t
 TEST(bounded, "[fix] a process ends though the peer of its socket takes nothing", .timeout = 25)
 {
 	struct wire_peer peer;
-	struct sender sender = start_sender(&peer);
+	struct sender sender = start_sender(&peer, close_at_once);
 
 	CHECK(ends_within(&sender, 20000));
 	check_success(&sender);

@@ -72,6 +72,10 @@ impl Connection {
             }
             Work::Data(cost) => core.outbox.complete(cost),
             Work::Control(cost) => core.outbox.complete_control(cost),
+            Work::Shutdown(cost) => {
+                core.outbox.complete_control(cost);
+                core.telling = false;
+            }
             Work::Disconnect(cost) => {
                 core.outbox.complete_control(cost);
                 self.end(core);

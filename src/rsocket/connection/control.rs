@@ -4,7 +4,7 @@
 use super::work::Work;
 use super::{Connection, Core, Link};
 use crate::rsocket::carrier::Write;
-use crate::rsocket::flow::Grant;
+use crate::rsocket::flow::{Cost, Grant};
 use crate::rsocket::wire::{Message, TARGET_LEN, Target};
 
 impl Connection {
@@ -27,22 +27,23 @@ impl Connection {
         }
     }
 
-    fn take_control(core: &mut Core, disconnect: bool) -> Option<(u64, usize)> {
+    fn take_control(core: &mut Core, work: fn(Cost) -> Work) -> Option<(u64, usize)> {
         let cost = core.outbox.take_control()?;
         core.controls = core.controls.wrapping_add(1);
-        let work = if disconnect {
-            Work::Disconnect(cost)
-        } else {
-            Work::Control(cost)
-        };
-        Some((work.encode(), core.controls))
+        Some((work(cost).encode(), core.controls))
     }
 
     fn send_control(&self, core: &mut Core, message: Message) -> bool {
-        let Some((id, _)) = Self::take_control(core, message == Message::Disconnect) else {
+        let work = if message == Message::Disconnect {
+            Work::Disconnect
+        } else {
+            Work::Shutdown
+        };
+        let Some((id, _)) = Self::take_control(core, work) else {
             return false;
         };
         core.pending = None;
+        core.telling = true;
         let write = Write {
             target: Target::default(),
             message: Some(message),
@@ -56,7 +57,7 @@ impl Connection {
     }
 
     fn send_grant(&self, core: &mut Core, grant: &Grant) -> bool {
-        let Some((id, slot)) = Self::take_control(core, false) else {
+        let Some((id, slot)) = Self::take_control(core, Work::Control) else {
             return false;
         };
         core.inbox.granted(grant);
@@ -88,7 +89,7 @@ impl Connection {
 
     /// Writes nothing, which the peer's device confirms.
     pub(super) fn ask_peer(&self, core: &mut Core) {
-        let Some((id, _)) = Self::take_control(core, false) else {
+        let Some((id, _)) = Self::take_control(core, Work::Control) else {
             return;
         };
         let write = Write {

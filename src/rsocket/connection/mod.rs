@@ -63,8 +63,10 @@ struct Core {
     readable: bool,
     /// The program may send.
     writable: bool,
-    /// A control message that waits for a slot.
+    /// The message of a shutdown that waits for a slot.
     pending: Option<Message>,
+    /// Such a message is on its way.
+    telling: bool,
     /// A notification was asked for and has not been taken yet.
     armed: bool,
     /// Something changed that others may wait for.
@@ -117,6 +119,7 @@ impl Connection {
                 readable: true,
                 writable: true,
                 pending: None,
+                telling: false,
                 armed: false,
                 changed: false,
                 mappings: Mappings::default(),

@@ -54,10 +54,9 @@ impl Connection {
         })
     }
 
-    /// Shuts down one or both directions and tells the peer. Returns whether
-    /// that is on its way; otherwise the send queue is full, and it will be
-    /// sent when there is room.
-    pub fn shutdown(&self, directions: Directions) -> bool {
+    /// Shuts down one or both directions and tells the peer, when there is room
+    /// in the send queue.
+    pub fn shutdown(&self, directions: Directions) {
         self.with_core(|core| {
             self.progress(core);
             self.post_draft(core);
@@ -71,7 +70,7 @@ impl Connection {
             }
             core.changed = true;
             if core.link != Link::Up {
-                return true;
+                return;
             }
             if was_open && !core.readable && !core.writable {
                 core.pending = Some(Message::Disconnect);
@@ -79,8 +78,7 @@ impl Connection {
                 core.pending = Some(Message::Shutdown);
             }
             self.send_controls(core);
-            core.pending.is_none() || core.link != Link::Up
-        })
+        });
     }
 
     /// Whether the program may receive and send; `None` without a connection.
@@ -91,11 +89,13 @@ impl Connection {
         })
     }
 
-    /// Whether a control message still waits for room in the send queue.
-    pub fn has_pending(&self) -> bool {
+    /// Whether what a shutdown tells the peer, and with it all that was sent
+    /// before, is still on its way.
+    pub fn is_telling(&self) -> bool {
         self.with_core(|core| {
             self.progress(core);
-            (core.link == Link::Up || core.draining) && core.pending.is_some()
+            let told = core.pending.is_none() && !core.telling;
+            core.draining || core.link == Link::Up && !told
         })
     }
 

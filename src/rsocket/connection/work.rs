@@ -12,6 +12,8 @@ pub enum Work {
     Data(Cost),
     /// A control message, as before.
     Control(Cost),
+    /// The message that ends sending.
+    Shutdown(Cost),
     /// The message that ends the connection.
     Disconnect(Cost),
 }
@@ -23,7 +25,8 @@ impl Work {
             Self::Receive => return RECEIVE,
             Self::Data(cost) => (0u64, cost),
             Self::Control(cost) => (1, cost),
-            Self::Disconnect(cost) => (2, cost),
+            Self::Shutdown(cost) => (2, cost),
+            Self::Disconnect(cost) => (3, cost),
         };
         kind << 48 | u64::from(cost.slots) << 32 | u64::from(cost.bytes)
     }
@@ -40,6 +43,7 @@ impl Work {
         match id >> 48 {
             0 => Self::Data(cost),
             1 => Self::Control(cost),
+            2 => Self::Shutdown(cost),
             _ => Self::Disconnect(cost),
         }
     }
@@ -60,6 +64,7 @@ mod tests {
             Work::Data(Cost::default()),
             Work::Data(cost),
             Work::Control(cost),
+            Work::Shutdown(cost),
             Work::Disconnect(cost),
         ] {
             assert_eq!(Work::decode(work.encode()), work);

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::lock::locked;
 
 use super::{Phase, Stream};
@@ -18,31 +18,49 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(10);
 const CLOSE_GRACE: Duration = Duration::from_millis(20);
 /// How long a connection is kept in the background after close.
 const BACKGROUND_PATIENCE: Duration = Duration::from_secs(60);
-/// How long a blocking shutdown without `SO_LINGER` waits for room in the send
-/// queue.
+/// How long a blocking shutdown without `SO_LINGER` waits for the peer.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(10);
 
 impl Stream {
-    /// Shuts down one or both directions; blocking sockets wait for a while, or
-    /// as long as `SO_LINGER` says, until the peer is being told. Sockets without
-    /// a connection have nothing to shut down.
+    /// Shuts down one or both directions. Blocking sockets that stop sending wait
+    /// until all that was sent has arrived, as programs that end without a close
+    /// rely on; for a while, or as long as `SO_LINGER` says. Sockets without a
+    /// connection have nothing to shut down.
     pub fn shutdown(&self, directions: Directions) {
         let Some(connection) = self.connection.get() else {
             return;
         };
-        if connection.shutdown(directions) || self.common.is_nonblocking() {
+        connection.shutdown(directions);
+        if self.common.is_nonblocking() {
             return;
         }
         let patience = self.options().linger.unwrap_or(SHUTDOWN_PATIENCE);
+        let telling = || connection.is_telling();
+        if let Err(error) = self.wait_while(connection, patience, telling) {
+            log::warn!("{}: what was sent may be lost: {error}", self.id);
+        }
+    }
+
+    /// Waits while `busy`, for at most `patience`. A signal does not end the wait:
+    /// what was sent would be lost.
+    fn wait_while(
+        &self,
+        connection: &Connection,
+        patience: Duration,
+        busy: impl Fn() -> bool,
+    ) -> Result<()> {
         let deadline = Instant::now().checked_add(patience);
-        let told = self.wait_for(Some(connection), false, deadline, || {
-            if connection.has_pending() {
-                return Err(Error::new(libc::EAGAIN, "shut down"));
+        loop {
+            let waited = self.wait_for(Some(connection), false, deadline, || {
+                if busy() {
+                    return Err(Error::new(libc::EAGAIN, "wait for the peer"));
+                }
+                Ok(())
+            });
+            match waited {
+                Err(error) if error.errno() == libc::EINTR => {}
+                other => return other,
             }
-            Ok(())
-        });
-        if let Err(error) = told {
-            log::warn!("{}: the peer is not told yet: {error}", self.id);
         }
     }
 
@@ -99,19 +117,7 @@ impl Stream {
             None if self.common.is_nonblocking() => CLOSE_GRACE,
             None => CLOSE_PATIENCE,
         };
-        let deadline = Instant::now().checked_add(patience);
-        // A signal does not end the wait: what was sent would be lost.
-        loop {
-            let waited = self.wait_for(Some(connection), false, deadline, || {
-                if connection.is_over() {
-                    return Ok(());
-                }
-                Err(Error::new(libc::EAGAIN, "end the connection"))
-            });
-            match waited {
-                Err(error) if error.errno() == libc::EINTR => {}
-                other => return other.is_ok() || linger.is_some(),
-            }
-        }
+        let ended = self.wait_while(connection, patience, || !connection.is_over());
+        ended.is_ok() || linger.is_some()
     }
 }
