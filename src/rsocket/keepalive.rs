@@ -70,6 +70,10 @@ impl Keepalive {
 }
 
 impl Watched for Keepalive {
+    fn holds(&self) -> *const () {
+        self.stream.as_ptr().cast()
+    }
+
     fn handle(self: Arc<Self>) -> bool {
         let mut expirations = [0u8; 8];
         // SAFETY: eight writable bytes; the descriptor does not block.

@@ -32,6 +32,11 @@ pub trait Watched: Send + Sync {
     /// The descriptor is readable. Returns `false` if it is of no use any
     /// more.
     fn handle(self: Arc<Self>) -> bool;
+
+    /// The other object that [`Watched::handle`] holds meanwhile, if any.
+    fn holds(&self) -> *const () {
+        std::ptr::null()
+    }
 }
 
 struct Service {
@@ -48,6 +53,18 @@ struct Service {
 struct Turn {
     number: u64,
     busy: bool,
+    /// Addresses of the objects that it holds, once that is known.
+    holds: Option<[usize; 2]>,
+    /// Those who wait for a turn to end.
+    waiting: usize,
+}
+
+impl Turn {
+    /// Whether the event `number` is being handled and `object` may be held.
+    fn may_hold(&self, number: u64, object: usize) -> bool {
+        let held = self.holds.is_none_or(|holds| holds.contains(&object));
+        self.busy && self.number == number && held
+    }
 }
 
 fn service() -> Result<&'static Service> {
@@ -106,10 +123,13 @@ pub fn forget<T: ?Sized>(fd: RawFd, object: *const T) {
 pub fn release<T: ?Sized>(fd: RawFd, object: *const T) {
     forget(fd, object);
     if let Some(service) = SERVICE.get() {
-        let turn = locked(&service.turn);
+        let object = object.cast::<()>().addr();
+        let mut turn = locked(&service.turn);
+        turn.waiting = turn.waiting.saturating_add(1);
         let number = turn.number;
-        let same = |turn: &mut Turn| turn.busy && turn.number == number;
-        drop(clean(service.turn_over.wait_while(turn, same)));
+        let held = |turn: &mut Turn| turn.may_hold(number, object);
+        turn = clean(service.turn_over.wait_while(turn, held));
+        turn.waiting = turn.waiting.saturating_sub(1);
     }
 }
 
@@ -196,14 +216,23 @@ impl Service {
         if tag & COMPLETIONS != 0 {
             return;
         }
-        {
-            let mut turn = locked(&self.turn);
+        self.set_turn(|turn| {
             turn.number = turn.number.wrapping_add(1);
             turn.busy = true;
-        }
+            turn.holds = None;
+        });
         self.handle_object(tag as u32 as RawFd);
-        locked(&self.turn).busy = false;
-        self.turn_over.notify_all();
+        self.set_turn(|turn| turn.busy = false);
+    }
+
+    fn set_turn(&self, change: impl FnOnce(&mut Turn)) {
+        let mut turn = locked(&self.turn);
+        change(&mut turn);
+        let awaited = turn.waiting > 0;
+        drop(turn);
+        if awaited {
+            self.turn_over.notify_all();
+        }
     }
 
     fn handle_object(&self, fd: RawFd) {
@@ -220,6 +249,8 @@ impl Service {
             return;
         };
         let identity = Arc::as_ptr(&object);
+        let holds = [identity.cast::<()>().addr(), object.holds().addr()];
+        self.set_turn(|turn| turn.holds = Some(holds));
         if !object.handle() {
             forget(fd, identity);
         }

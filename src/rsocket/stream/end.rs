@@ -76,13 +76,14 @@ impl Stream {
     /// library's own keeps one.
     pub fn close(self: Arc<Self>) {
         self.common.set_closed();
-        let unaccepted = match &mut *locked(&self.phase) {
-            Phase::Listening(listener) => {
-                listener.embryos.clear();
-                std::mem::take(&mut listener.queue)
-            }
-            _ => VecDeque::new(),
+        let (unaccepted, embryos) = match &mut *locked(&self.phase) {
+            Phase::Listening(listener) => (
+                std::mem::take(&mut listener.queue),
+                std::mem::take(&mut listener.embryos),
+            ),
+            _ => (VecDeque::new(), Vec::new()),
         };
+        drop(embryos);
         self.common.waiters().notify();
         for stream in unaccepted {
             stream.common.set_nonblocking(true);

@@ -84,10 +84,31 @@ impl Stream {
         })
     }
 
-    /// Answers a connection request.
-    pub(super) fn answer(self: &Arc<Self>, listener: &mut Listener, report: &Report) -> Result<()> {
+    /// Whether a connection may be added to those that wait.
+    fn has_room(&self) -> bool {
+        match &*locked(&self.phase) {
+            Phase::Listening(listener) => {
+                let waiting = listener.queue.len().saturating_add(listener.embryos.len());
+                waiting < listener.backlog
+            }
+            _ => false,
+        }
+    }
+
+    /// Keeps a socket that is not connected yet, unless this one was closed.
+    fn adopt(&self, embryo: Arc<Self>) {
+        if let Phase::Listening(listener) = &mut *locked(&self.phase)
+            && !self.common.is_closed()
+        {
+            listener.embryos.push(embryo);
+        }
+    }
+
+    /// Answers a connection request. Not with the lock of the phase, as it makes
+    /// a queue pair and registers memory; by the service thread, which alone
+    /// handles the events of sockets that listen and of those they make.
+    pub(super) fn answer(self: &Arc<Self>, report: &Report) -> Result<()> {
         let id = Id::from_pointer(report.id)?;
-        let waiting = listener.queue.len().saturating_add(listener.embryos.len());
         let infiniband = self
             .id
             .src_addr()
@@ -95,16 +116,14 @@ impl Stream {
         let header = if infiniband { IB_HEADER_LEN } else { 0 };
         let data = report.private_data.get(header..).unwrap_or_default();
         let peer = match ConnData::decode(data) {
-            _ if waiting >= listener.backlog => {
-                Err(Error::new(libc::EAGAIN, "queue one more connection"))
-            }
+            _ if !self.has_room() => Err(Error::new(libc::EAGAIN, "queue one more connection")),
             Err(_) => Err(Error::new(libc::EPROTO, "understand the peer")),
             Ok(peer) => Ok(peer),
         };
         let accepted = peer.and_then(|peer| self.accept_request(&id, peer, report));
         match accepted {
             Ok(stream) => {
-                listener.embryos.push(stream);
+                self.adopt(stream);
                 Ok(())
             }
             Err(error) => {

@@ -211,39 +211,41 @@ impl Stream {
     /// channel is of no use any more.
     pub fn handle_events(self: &Arc<Self>) -> bool {
         let mut happened = false;
-        let mut listener = None;
-        let usable = {
+        loop {
             let mut phase = locked(&self.phase);
-            loop {
-                match Report::next(&self.channel) {
-                    Ok(report) => {
-                        happened = true;
-                        listener = self.handle(&mut phase, &report).or(listener);
+            let listener = match Report::next(&self.channel) {
+                Ok(report) if report.kind == RDMA_CM_EVENT_CONNECT_REQUEST => {
+                    // It takes a while, in which programs may look at the socket.
+                    drop(phase);
+                    if let Err(error) = self.answer(&report) {
+                        log::error!("{}: a connection is not accepted: {error}", self.id);
                     }
-                    Err(error) if error.errno() == libc::EINTR => {}
-                    Err(error) => break error.errno() == libc::EAGAIN,
+                    happened = true;
+                    continue;
                 }
+                Ok(report) => self.handle(&mut phase, &report),
+                Err(error) if error.errno() == libc::EINTR => continue,
+                Err(error) => {
+                    drop(phase);
+                    if happened {
+                        self.common.waiters().notify();
+                    }
+                    return error.errno() == libc::EAGAIN;
+                }
+            };
+            drop(phase);
+            happened = true;
+            if let Some(listener) = listener {
+                listener.embryo_done(self);
             }
-        };
-        if let Some(listener) = listener {
-            listener.embryo_done(self);
         }
-        if happened {
-            self.common.waiters().notify();
-        }
-        usable
     }
 
     /// Handles an event. Returns the listener that is to be told that this
     /// socket, which it made, has connected or failed.
     fn handle(self: &Arc<Self>, phase: &mut Phase, report: &Report) -> Option<Arc<Self>> {
         let result = match phase {
-            Phase::Listening(listener) => {
-                if report.kind == RDMA_CM_EVENT_CONNECT_REQUEST
-                    && let Err(error) = self.answer(listener, report)
-                {
-                    log::error!("{}: a connection is not accepted: {error}", self.id);
-                }
+            Phase::Listening(_) => {
                 // A listener of all devices goes on and is not told.
                 if report.kind == RDMA_CM_EVENT_DEVICE_REMOVAL {
                     self.common.set_error(report.errno());
@@ -360,6 +362,13 @@ fn unmapped(addr: &SockAddr) -> SockAddr {
 }
 
 impl service::Watched for Stream {
+    fn holds(&self) -> *const () {
+        match &*locked(&self.phase) {
+            Phase::Accepting(accepting) => accepting.listener.as_ptr().cast(),
+            _ => std::ptr::null(),
+        }
+    }
+
     fn handle(self: Arc<Self>) -> bool {
         self.handle_events()
     }
