@@ -28,6 +28,9 @@ use crate::wire::login::{LoginRequest, LoginResponse, OtherChannels, login_rejec
 /// error. After that it is destroyed, which has the same effect.
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 
+/// How long a logout may take before the connection is ended without it.
+const LOGOUT_LIMIT: Duration = Duration::from_secs(3);
+
 /// How long to wait before an executor with a backlog is polled again.
 const BACKLOG_PAUSE: Duration = Duration::from_millis(10);
 
@@ -204,8 +207,16 @@ impl Driver {
 
     fn run(&mut self, info: &LoginInfo, target: &dyn Target) {
         let mut draining: Option<Instant> = None;
+        let mut leaving: Option<Instant> = None;
         while self.channel.state() < ChannelState::Disconnected {
             self.pump.serve(&mut self.channel);
+            if self.channel.is_leaving() {
+                let since = *leaving.get_or_insert_with(Instant::now);
+                if since.elapsed() > LOGOUT_LIMIT {
+                    log::info!("channel {}: disconnected without a logout", info.channel);
+                    self.channel.disconnect();
+                }
+            }
             if self.channel.state() >= ChannelState::Draining {
                 let since = *draining.get_or_insert_with(Instant::now);
                 if since.elapsed() > DRAIN_LIMIT {
@@ -225,7 +236,7 @@ impl Driver {
             let limit = match (self.pump.is_armed(), draining) {
                 (false, _) => Some(Duration::ZERO),
                 (true, _) if self.channel.executor().has_backlog() => Some(BACKLOG_PAUSE),
-                (true, since) => since.map(|_| LOOK_AGAIN),
+                (true, since) => since.or(leaving).map(|_| LOOK_AGAIN),
             };
             self.serve_others(limit, info, target);
         }

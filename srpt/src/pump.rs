@@ -87,6 +87,7 @@ impl Pump {
                 Message::Close => {
                     channel.disconnect();
                 }
+                Message::LogOut => channel.log_out(),
                 Message::Reset(lun, ticket) => channel.reset(lun, ticket),
             }
         }

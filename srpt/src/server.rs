@@ -150,11 +150,12 @@ impl Server {
         self.shared.sessions.close_initiator(initiator)
     }
 
-    /// Stops listening, disconnects all channels and waits for their end up to
-    /// `limit`. Returns whether all have ended.
+    /// Stops listening, logs out of all channels and waits for their end up to
+    /// `limit`. Returns whether all have ended. Commands under way get some
+    /// seconds to come to their end.
     pub fn stop(mut self, limit: Duration) -> bool {
         self.stop_listening();
-        self.shared.sessions.close_all();
+        self.shared.sessions.log_out_all();
         let deadline = Instant::now() + limit;
         let mut running = self.shared.running();
         while *running > 0 {

@@ -97,6 +97,8 @@ impl Drop for Ticket {
 pub enum Message {
     /// Disconnect.
     Close,
+    /// Log out: end what is under way, tell the initiator, disconnect.
+    LogOut,
     /// Abort the commands on a logical unit, and drop the ticket when they are
     /// gone.
     Reset(Lun, Ticket),
@@ -232,6 +234,13 @@ impl Sessions {
             .filter(|(other, _)| stays(other))
             .map(|(_, channels)| channels.len())
             .sum()
+    }
+
+    /// Tells every channel to log out.
+    pub fn log_out_all(&self) {
+        for member in locked(&self.members).values().flatten() {
+            member.tell(Message::LogOut);
+        }
     }
 
     /// Tells every channel to close.

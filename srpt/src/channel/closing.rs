@@ -6,8 +6,61 @@ use super::Channel;
 use super::link::{Link, Operation, SendRequest, Work};
 use super::state::ChannelState;
 use crate::wire::descriptor::Segment;
+use crate::wire::{Tag, request};
+
+/// How far the target's own logout has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leaving {
+    /// Not begun.
+    No,
+    /// No command is taken any more, those under way come to their end.
+    Soon,
+    /// The initiator is told.
+    Told,
+}
 
 impl<L: Link> Channel<L> {
+    /// Logs out: takes no further command, lets those under way come to their
+    /// end, tells the initiator, and disconnects when that has arrived. What takes
+    /// too long is ended by [`Channel::disconnect`].
+    pub fn log_out(&mut self) {
+        if self.is_live() {
+            if self.leaving == Leaving::No {
+                self.leaving = Leaving::Soon;
+            }
+        } else {
+            self.disconnect();
+        }
+    }
+
+    /// Whether [`Channel::log_out`] has begun and not come to its end.
+    pub fn is_leaving(&self) -> bool {
+        self.is_live() && self.leaving != Leaving::No
+    }
+
+    /// Tells the initiator of the logout, when all commands have ended.
+    pub(super) fn say_goodbye(&mut self) {
+        if !self.is_live() || self.leaving != Leaving::Soon || self.slots.in_use() > 0 {
+            return;
+        }
+        self.leaving = Leaving::Told;
+        self.own_requests += 1;
+        let tag = Tag(self.own_requests.to_be_bytes());
+        // No command uses its buffer any more.
+        let bytes = self.rings.response(0);
+        let length = request::target_logout(bytes, tag);
+        let address = bytes.as_ptr() as u64;
+        self.chain.clear();
+        self.chain.push(SendRequest {
+            work: Work::Logout,
+            operation: Operation::Send,
+            address,
+            length: length as u32,
+            signaled: true,
+        });
+        self.post_chain();
+    }
+
     /// Ends the connection from this side, or answers its end from the other,
     /// then closes. False if that was done before.
     pub fn disconnect(&mut self) -> bool {

@@ -21,6 +21,8 @@ pub enum Work {
     /// A read or write that another request, behind it, speaks for. It comes
     /// back by itself only if it failed.
     Part,
+    /// The target's logout.
+    Logout,
 }
 
 impl Work {
@@ -33,6 +35,7 @@ impl Work {
             Self::Request => (3, 0, 0),
             Self::Drain => (4, 0, 0),
             Self::Part => (5, 0, 0),
+            Self::Logout => (6, 0, 0),
         };
         kind << 32 | u64::from(slot) << 16 | u64::from(count)
     }
@@ -47,6 +50,7 @@ impl Work {
             3 => Some(Self::Request),
             4 => Some(Self::Drain),
             5 => Some(Self::Part),
+            6 => Some(Self::Logout),
             _ => None,
         }
     }
@@ -141,6 +145,7 @@ mod tests {
             Work::Request,
             Work::Drain,
             Work::Part,
+            Work::Logout,
         ] {
             assert_eq!(Work::decode(work.encode()), Some(work));
         }

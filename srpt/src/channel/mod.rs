@@ -40,13 +40,15 @@ use crate::session::{Peers, Ticket};
 use crate::wire::command::Immediate;
 use crate::wire::request::{self, Incoming};
 use crate::wire::{Lun, Tag};
+use closing::Leaving;
 use link::{Completion, Link, Operation, ReceiveRequest, SendRequest, Work};
 use rings::Rings;
 use slots::Slots;
 use state::ChannelState;
 
 /// Send requests that are left for the target's own request and for the write
-/// that shows the end.
+/// that shows the end. Its logout takes the place of commands, of which there are
+/// none then.
 const RESERVED: u16 = 2;
 /// Most requests that are posted at once.
 const MAX_CHAIN: usize = 64;
@@ -117,6 +119,8 @@ pub struct Channel<L: Link> {
     tickets: Vec<(Lun, Ticket)>,
     /// No replaced channel has commands left.
     may_begin: bool,
+    /// How far the target's own logout has come.
+    leaving: Leaving,
     /// The last write came back.
     drained: bool,
     counters: Counters,
@@ -160,6 +164,7 @@ impl<L: Link> Channel<L> {
             deferred: 0,
             tickets: Vec::new(),
             may_begin: false,
+            leaving: Leaving::No,
             drained: false,
             counters: Counters::default(),
         }
@@ -239,6 +244,9 @@ impl<L: Link> Channel<L> {
                 self.release(slot);
             }
             (Work::Request | Work::Part, Ok(_)) => {}
+            (Work::Logout, Ok(_)) => {
+                self.disconnect();
+            }
             (Work::Drain, _) => self.drained = self.state >= ChannelState::Draining,
             (_, Err(status)) => self.broken(status),
         }
@@ -262,6 +270,7 @@ impl<L: Link> Channel<L> {
     /// Handles received information units as far as possible.
     fn handle_received(&mut self) {
         while self.is_live()
+            && self.leaving == Leaving::No
             && !self.early.is_empty()
             && self.may_begin()
             && let Some(number) = self.early.front().copied()
@@ -352,6 +361,7 @@ impl<L: Link> Channel<L> {
         }
         self.finish_deferred();
         self.return_credits();
+        self.say_goodbye();
         self.flush_receives();
         self.finish_closing();
     }
@@ -372,6 +382,7 @@ impl<L: Link> Channel<L> {
     /// Gives credits back that no response will carry.
     fn return_credits(&mut self) {
         let due = self.is_live()
+            && self.leaving == Leaving::No
             && self.pending_credits > 0
             && self.slots.in_use() == 0
             && self.own_request.is_none();

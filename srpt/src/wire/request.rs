@@ -119,6 +119,16 @@ pub fn credit_request(bytes: &mut [u8], tag: Tag, credits: u32) -> usize {
     MAX_TARGET_REQUEST
 }
 
+/// Builds SRP_T_LOGOUT, without a reason, in `bytes` and returns its length. It
+/// is not answered.
+pub fn target_logout(bytes: &mut [u8], tag: Tag) -> usize {
+    const OPCODE: u8 = 0x80;
+    bytes.fill(0);
+    put(bytes, 0, &[OPCODE]);
+    put(bytes, 8, &tag.0);
+    MAX_TARGET_REQUEST
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -185,6 +195,13 @@ mod tests {
         let mut bytes = [0xAA; 16];
         assert_eq!(credit_request(&mut bytes, Tag([7; 8]), 5), 16);
         assert_eq!(bytes, [0x81, 0, 0, 0, 0, 0, 0, 5, 7, 7, 7, 7, 7, 7, 7, 7]);
+    }
+
+    #[test]
+    fn a_logout_has_its_documented_bytes() {
+        let mut bytes = [0xAA; 16];
+        assert_eq!(target_logout(&mut bytes, Tag([7; 8])), 16);
+        assert_eq!(bytes, [0x80, 0, 0, 0, 0, 0, 0, 0, 7, 7, 7, 7, 7, 7, 7, 7]);
     }
 
     proptest! {

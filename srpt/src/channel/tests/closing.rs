@@ -28,6 +28,42 @@ fn a_logout_disconnects_and_drains() {
 }
 
 #[test]
+fn the_targets_logout_lets_commands_end_and_tells_the_initiator_before_it_disconnects() {
+    let mut world = World::new();
+    world.shared.borrow_mut().slow = true;
+    world.send(&read(1, 512, 0, 512));
+    world.channel.log_out();
+    world.send(&command(2, 0, 0, 0, &[]));
+    world.run();
+    assert!(world.responses.is_empty() && world.channel.is_leaving());
+    world.finish_commands();
+    world.run();
+    let opcodes: Vec<_> = world.responses.iter().map(|unit| unit.opcode).collect();
+    assert_eq!(
+        opcodes,
+        [0xC1, 0x80],
+        "the first command's response, the logout"
+    );
+    assert_eq!(world.shared.borrow().disconnects, 1);
+    assert_eq!(world.channel.state(), ChannelState::Disconnected);
+    assert!(!world.channel.is_leaving());
+}
+
+#[test]
+fn a_logout_that_does_not_arrive_can_be_given_up() {
+    let mut world = World::new();
+    world.channel.log_out();
+    world.channel.log_out();
+    world.channel.settle();
+    assert_eq!(world.shared.borrow().sends.len(), 1);
+    assert_eq!(world.shared.borrow().disconnects, 0);
+    assert!(world.channel.disconnect());
+    world.run();
+    assert_eq!(world.shared.borrow().disconnects, 1);
+    assert_eq!(world.channel.state(), ChannelState::Disconnected);
+}
+
+#[test]
 fn disconnecting_and_closing_happen_once() {
     let mut world = World::new();
     assert!(world.channel.disconnect());

@@ -223,11 +223,19 @@ fn start_errors(lab: &Lab) -> Result<()> {
     Ok(())
 }
 
+/// Commands under way come to their end, the initiator is told by
+/// SRP_T_LOGOUT, then disconnected.
 fn end_with_session(lab: &Lab) -> Result<()> {
     let (target, session) = lab.session("reconnect_delay=2", "")?;
     session.disk()?;
+    let mark = Mark::now()?;
     let said = target.stop()?;
     ensure!(said.contains("stopping"), "{said}");
+    mark.wait("received DREQ")?;
+    let log = mark.since()?;
+    let position = |text: &str| log.iter().position(|line| line.contains(text));
+    let told = position("target logout").with_context(|| format!("no logout: {log:?}"))?;
+    ensure!(position("received DREQ") > Some(told), "{log:?}");
     session.logout()
 }
 
