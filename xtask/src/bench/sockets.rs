@@ -67,88 +67,94 @@ const MILLI: f64 = 1e3;
 /// Seconds for each of 65536 bytes.
 const NANO_PER_BYTE: f64 = 1e9 / 65536.0;
 
+/// A line that is measured by rstream.
+const fn rstream(name: &'static str, options: &'static str) -> Row {
+    Row::new(name, "µs", How::Utility("rstream", options))
+}
+
+/// A line that is measured by riostream.
+const fn riostream(name: &'static str, options: &'static str) -> Row {
+    Row::new(name, "µs", How::Utility("riostream", options))
+}
+
 /// The table.
 pub const ROWS: &[Row] = &[
-    Row::new(
-        "rstream, 64 B back and forth",
-        "µs",
-        How::Utility("rstream", "-S 64 -I 400 -C 1"),
-    ),
-    Row::new(
-        "rstream, 4 KB back and forth",
-        "µs",
-        How::Utility("rstream", "-S 4096 -I 200 -C 1"),
-    ),
-    Row::new(
-        "rstream, 64 KB back and forth",
-        "µs",
-        How::Utility("rstream", "-S 65536 -I 30 -C 1"),
-    ),
-    Row::new(
-        "rstream, 1 MB back and forth",
-        "µs",
-        How::Utility("rstream", "-S 1048576 -I 4 -C 1"),
-    ),
-    Row::new(
+    rstream("rstream, 64 B back and forth", "-S 64 -I 400 -C 1"),
+    rstream(
         "rstream blocking, 64 B back and forth",
-        "µs",
-        How::Utility("rstream", "-T b -S 64 -I 400 -C 1"),
+        "-T b -S 64 -I 400 -C 1",
     ),
-    Row::new(
+    rstream(
         "rstream non-blocking, 64 B back and forth",
-        "µs",
-        How::Utility("rstream", "-T n -S 64 -I 400 -C 1"),
+        "-T n -S 64 -I 400 -C 1",
     ),
-    Row::new(
+    rstream(
         "rstream polling, 64 B back and forth",
-        "µs",
-        How::Utility("rstream", "-T a -S 64 -I 400 -C 1"),
+        "-T a -S 64 -I 400 -C 1",
     ),
-    Row::new(
-        "rstream, 64 B one way",
-        "µs",
-        How::Utility("rstream", "-S 64 -I 1 -C 3000"),
+    rstream("rstream, 4 KB back and forth", "-S 4096 -I 200 -C 1"),
+    rstream("rstream, 64 KB back and forth", "-S 65536 -I 30 -C 1"),
+    rstream(
+        "rstream blocking, 64 KB back and forth",
+        "-T b -S 65536 -I 30 -C 1",
     ),
-    Row::new(
-        "rstream blocking, 64 B one way",
-        "µs",
-        How::Utility("rstream", "-T b -S 64 -I 1 -C 3000"),
+    rstream(
+        "rstream non-blocking, 64 KB back and forth",
+        "-T n -S 65536 -I 30 -C 1",
     ),
-    Row::new(
+    rstream(
+        "rstream polling, 64 KB back and forth",
+        "-T a -S 65536 -I 30 -C 1",
+    ),
+    rstream("rstream, 1 MB back and forth", "-S 1048576 -I 4 -C 1"),
+    rstream(
+        "rstream blocking, 1 MB back and forth",
+        "-T b -S 1048576 -I 4 -C 1",
+    ),
+    rstream(
+        "rstream non-blocking, 1 MB back and forth",
+        "-T n -S 1048576 -I 4 -C 1",
+    ),
+    rstream(
+        "rstream polling, 1 MB back and forth",
+        "-T a -S 1048576 -I 4 -C 1",
+    ),
+    rstream("rstream, 64 B one way", "-S 64 -I 1 -C 3000"),
+    rstream("rstream blocking, 64 B one way", "-T b -S 64 -I 1 -C 3000"),
+    rstream(
         "rstream non-blocking, 64 B one way",
-        "µs",
-        How::Utility("rstream", "-T n -S 64 -I 1 -C 3000"),
+        "-T n -S 64 -I 1 -C 3000",
     ),
-    Row::new(
-        "rstream polling, 64 B one way",
-        "µs",
-        How::Utility("rstream", "-T a -S 64 -I 1 -C 3000"),
-    ),
-    Row::new(
-        "rstream, 64 KB one way",
-        "µs",
-        How::Utility("rstream", "-S 65536 -I 1 -C 50"),
-    ),
-    Row::new(
+    rstream("rstream polling, 64 B one way", "-T a -S 64 -I 1 -C 3000"),
+    rstream("rstream, 64 KB one way", "-S 65536 -I 1 -C 50"),
+    rstream(
         "rstream blocking, 64 KB one way",
-        "µs",
-        How::Utility("rstream", "-T b -S 65536 -I 1 -C 50"),
+        "-T b -S 65536 -I 1 -C 50",
     ),
-    Row::new(
-        "rstream, 1 MB one way",
-        "µs",
-        How::Utility("rstream", "-S 1048576 -I 1 -C 8"),
+    rstream(
+        "rstream non-blocking, 64 KB one way",
+        "-T n -S 65536 -I 1 -C 50",
     ),
-    Row::new(
-        "riostream, 64 B back and forth",
-        "µs",
-        How::Utility("riostream", "-S 64 -I 400 -C 1"),
+    rstream("rstream polling, 64 KB one way", "-T a -S 65536 -I 1 -C 50"),
+    rstream("rstream, 1 MB one way", "-S 1048576 -I 1 -C 8"),
+    rstream(
+        "rstream blocking, 1 MB one way",
+        "-T b -S 1048576 -I 1 -C 8",
     ),
-    Row::new(
-        "riostream, 64 KB one way",
-        "µs",
-        How::Utility("riostream", "-S 65536 -I 1 -C 50"),
+    rstream(
+        "rstream non-blocking, 1 MB one way",
+        "-T n -S 1048576 -I 1 -C 8",
     ),
+    rstream("rstream polling, 1 MB one way", "-T a -S 1048576 -I 1 -C 8"),
+    riostream("riostream, 64 B back and forth", "-S 64 -I 400 -C 1"),
+    riostream("riostream, 64 KB back and forth", "-S 65536 -I 30 -C 1"),
+    riostream("riostream, 1 MB back and forth", "-S 1048576 -I 4 -C 1"),
+    riostream("riostream, 64 KB one way", "-S 65536 -I 1 -C 50"),
+    riostream(
+        "riostream blocking, 64 KB one way",
+        "-T b -S 65536 -I 1 -C 50",
+    ),
+    riostream("riostream, 1 MB one way", "-S 1048576 -I 1 -C 8"),
     Row::new("udpong, 64 B", "µs", How::Utility("udpong", "-S 64 -C 300")),
     Row::new(
         "connection, 1 thread",
@@ -183,8 +189,11 @@ pub const ROWS: &[Row] = &[
     ),
     Row::cost("sending 64 B", Tool::Calls, "stream 64", [200, 1200]),
     Row::cost("echo of 64 B", Tool::Calls, "echo 64", [50, 250]),
+    Row::cost("sending 64 KB", Tool::Calls, "stream 65536", [10, 60]),
+    Row::cost("echo of 64 KB", Tool::Calls, "echo 65536", [10, 60]),
     Row::cost("connection", Tool::Calls, "connect 1", [2, 12]),
     Row::cost("sending 64 B", Tool::Instructions, "stream 64", [200, 1200]),
     Row::cost("echo of 64 B", Tool::Instructions, "echo 64", [50, 250]),
     Row::cost("sending 64 KB", Tool::Instructions, "stream 65536", [5, 25]),
+    Row::cost("echo of 64 KB", Tool::Instructions, "echo 65536", [5, 25]),
 ];
