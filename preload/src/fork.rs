@@ -6,6 +6,10 @@
 //! connection and sends four zero bytes by TCP; the side that connected takes
 //! them and connects by RDMA to the address that it has for TCP. A semaphore of
 //! the host lets one connection after the other do so, as they share the port.
+//!
+//! A side that cannot go over tells the other by a byte of urgent data, which is
+//! no part of the stream, so that neither waits in vain. The original neither
+//! sends nor looks for it.
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
@@ -14,6 +18,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use libc::{sockaddr_storage, socklen_t};
 
+use crate::poll::Deadline;
 use crate::{inside, next, number, rdmacm, sockets, table};
 
 /// How far a socket has come that is to go over to RDMA.
@@ -81,6 +86,12 @@ pub fn forget(fd: c_int) {
     }
 }
 
+/// Whether any descriptor of the program may have a socket over RDMA, now or
+/// when it goes over.
+pub fn may_find() -> bool {
+    (table::is_used() || COUNT.load(Ordering::Acquire) > 0) && !inside::is_inside()
+}
+
 /// The socket over RDMA behind a descriptor that is about to transfer data. A
 /// connection by TCP that is to go over does so now; if it cannot, it stays.
 pub fn find(fd: c_int) -> Option<c_int> {
@@ -93,7 +104,39 @@ pub fn find(fd: c_int) -> Option<c_int> {
         State::New | State::Listening => return None,
     };
     forget(fd);
-    go_over(fd, over?)
+    match over {
+        Ok(socket) => go_over(fd, socket),
+        Err(stays) => {
+            if stays == Stays::AndTells {
+                tell(fd);
+            }
+            None
+        }
+    }
+}
+
+/// Why a connection stays one by TCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stays {
+    /// This side cannot go over, and the other may wait for it.
+    AndTells,
+    /// The other side stays.
+    WithTheOther,
+}
+
+/// Tells the other side that this one stays with TCP.
+fn tell(fd: c_int) {
+    let flags = libc::MSG_OOB | libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+    // SAFETY: one byte.
+    unsafe { next::send(fd, READY.as_ptr().cast(), 1, flags) };
+}
+
+/// Takes what [`tell`] sends, if it has come.
+fn is_told(fd: c_int) -> bool {
+    let mut byte = 0u8;
+    let place: *mut u8 = &mut byte;
+    // SAFETY: room for a byte.
+    unsafe { next::recv(fd, place.cast(), 1, libc::MSG_OOB | libc::MSG_DONTWAIT) == 1 }
 }
 
 /// As [`find`], for a descriptor that is to be waited for: goes over only if
@@ -141,10 +184,10 @@ fn stream(domain: c_int) -> Option<c_int> {
 }
 
 /// The side that accepted: waits for the other to connect.
-fn accept_over_rdma(fd: c_int) -> Option<c_int> {
-    let (mut addr, len) = name(fd, next::getsockname)?;
+fn accept_over_rdma(fd: c_int) -> Result<c_int, Stays> {
+    let (mut addr, len) = name(fd, next::getsockname).ok_or(Stays::AndTells)?;
     make_wildcard(&mut addr);
-    let listener = stream(addr.ss_family.into())?;
+    let listener = stream(addr.ss_family.into()).ok_or(Stays::AndTells)?;
     let _turn = Turn::take();
     let (level, name) = (libc::SOL_SOCKET, libc::SO_REUSEADDR);
     number::set(rdmacm::rsetsockopt, listener, level, name, 1);
@@ -157,19 +200,11 @@ fn accept_over_rdma(fd: c_int) -> Option<c_int> {
     let told = listens
         && unsafe { next::send(fd, READY.as_ptr().cast(), READY.len(), libc::MSG_NOSIGNAL) }
             == READY.len() as isize;
-    let accepted = told && {
-        let mut entry = libc::pollfd {
-            fd: listener,
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        // SAFETY: one entry.
-        unsafe { rdmacm::rpoll(&mut entry, 1, PATIENCE) == 1 }
-    };
+    let comes = told && is_coming(listener, fd);
     let mut socket = -1;
     // SAFETY: nobody asks for the address; a number.
     unsafe {
-        if accepted {
+        if comes {
             socket = rdmacm::raccept(listener, std::ptr::null_mut(), std::ptr::null_mut());
         }
         if socket >= 0 {
@@ -177,7 +212,33 @@ fn accept_over_rdma(fd: c_int) -> Option<c_int> {
         }
         rdmacm::rclose(listener);
     }
-    (socket >= 0).then_some(socket)
+    match told {
+        _ if socket >= 0 => Ok(socket),
+        true => Err(Stays::WithTheOther),
+        false => Err(Stays::AndTells),
+    }
+}
+
+/// Waits until the other side connects to the listener. `false` if it does not
+/// in time, or goes on by TCP.
+fn is_coming(listener: c_int, fd: c_int) -> bool {
+    let entry = |fd, events| libc::pollfd {
+        fd,
+        events,
+        revents: 0,
+    };
+    let [wanted, urgent] = [libc::POLLIN, libc::POLLIN | libc::POLLPRI];
+    let mut entries = [entry(listener, wanted), entry(fd, urgent)];
+    let deadline = Deadline::from_millis(PATIENCE);
+    // SAFETY: two entries.
+    while unsafe { rdmacm::rpoll(entries.as_mut_ptr(), 2, deadline.left()) } < 0
+        && next::errno() == libc::EINTR
+    {}
+    let [over, by_tcp] = entries;
+    if over.revents == 0 && by_tcp.revents & libc::POLLPRI != 0 {
+        is_told(fd);
+    }
+    over.revents != 0
 }
 
 /// The same port of any address.
@@ -203,31 +264,31 @@ fn peek(fd: c_int, flags: c_int) -> Option<[u8; 4]> {
 }
 
 /// The side that connected: waits until the other is ready.
-fn connect_over_rdma(fd: c_int) -> Option<c_int> {
+fn connect_over_rdma(fd: c_int) -> Result<c_int, Stays> {
     let mut entry = libc::pollfd {
         fd,
-        events: libc::POLLIN,
+        events: libc::POLLIN | libc::POLLPRI,
         revents: 0,
     };
     // Who goes on by TCP too early takes what the other side says for data.
     // SAFETY: one entry.
     while unsafe { next::poll(&mut entry, 1, -1) } < 0 && next::errno() == libc::EINTR {}
-    if peek(fd, 0) != Some(READY) {
-        return None;
+    if is_told(fd) || peek(fd, 0) != Some(READY) {
+        return Err(Stays::WithTheOther);
     }
-    let (addr, len) = name(fd, next::getpeername)?;
+    let (addr, len) = name(fd, next::getpeername).ok_or(Stays::AndTells)?;
     let mut bytes = READY;
     // SAFETY: room for four bytes, which are there.
     unsafe { next::recv(fd, bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    let socket = stream(addr.ss_family.into())?;
+    let socket = stream(addr.ss_family.into()).ok_or(Stays::AndTells)?;
     let place: *const sockaddr_storage = &addr;
     // SAFETY: an address of that length.
     if unsafe { rdmacm::rconnect(socket, place.cast(), len) } == 0 {
-        return Some(socket);
+        return Ok(socket);
     }
     // SAFETY: no pointers.
     unsafe { rdmacm::rclose(socket) };
-    None
+    Err(Stays::AndTells)
 }
 
 /// The right to listen, among the processes of the host.

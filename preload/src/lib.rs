@@ -12,6 +12,7 @@
 //! |---|---|
 //! | [`next`] | the functions that are replaced |
 //! | [`rdmacm`] | the functions of librdmacm, loaded when first needed |
+//! | [`memory`] | what a program points to |
 //! | [`inside`] | calls that librdmacm makes itself |
 //! | [`table`] | which descriptors have a socket over RDMA |
 //! | [`config`] | which sockets are to have one |
@@ -30,6 +31,7 @@ pub mod connect;
 pub mod epoll;
 pub mod fork;
 pub mod inside;
+pub mod memory;
 pub mod next;
 pub mod number;
 pub mod option;

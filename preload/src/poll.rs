@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use libc::{fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
 
 use crate::connect::{Outcome, settle};
-use crate::{fork, next, rdmacm, table, transfer};
+use crate::{fork, memory, next, rdmacm, table, transfer};
 
 /// When a wait ends; `None` for never.
 pub struct Deadline(Option<Instant>);
@@ -39,15 +39,18 @@ impl Deadline {
 /// Calls `wait` with a signal mask, if one is given.
 ///
 /// # Safety
-/// `mask` is null or valid.
+/// `mask` is null, a mask or no memory.
 pub unsafe fn with_mask(mask: *const sigset_t, wait: impl FnOnce() -> c_int) -> c_int {
-    if mask.is_null() {
-        return wait();
-    }
+    // SAFETY: the caller's mask.
+    let mask = match unsafe { memory::read_one(mask) } {
+        Ok(Some(mask)) => mask,
+        Ok(None) => return wait(),
+        Err(errno) => return fail(errno),
+    };
     // SAFETY: plain data.
     let mut before: sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the caller's mask, and room for the old one.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, &mut before) };
+    // SAFETY: a mask, and room for the old one.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &mask, &mut before) };
     let result = wait();
     let errno = next::errno();
     // SAFETY: the mask as it was.
@@ -85,35 +88,32 @@ fn wait(entries: &mut [pollfd], deadline: &Deadline) -> c_int {
     }
 }
 
-/// Whether `count` is no more than the process may have descriptors. The kernel
-/// refuses more entries without looking at them.
-fn is_possible(count: nfds_t) -> bool {
-    if count <= libc::FD_SETSIZE as nfds_t {
-        return true;
-    }
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: room for the answer.
-    let told = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } == 0;
-    told && count <= limit.rlim_cur
-}
-
+/// The entries of a call, if one of them is of a socket over RDMA.
+///
+/// # Errors
+/// What the kernel says of the entries, which looks at them first: `EFAULT` if
+/// they are not there, `EINVAL` if they are more than there can be descriptors.
+///
 /// # Safety
-/// `entries` is null or points to `count` entries.
-unsafe fn slice<'a>(entries: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollfd]> {
-    if entries.is_null() || !is_possible(count) {
-        return None;
+/// `entries` points to `count` entries of the caller's, or to no memory.
+unsafe fn over_rdma<'a>(
+    entries: *mut pollfd,
+    count: nfds_t,
+) -> Result<Option<&'a mut [pollfd]>, c_int> {
+    if count == 0 || !fork::may_find() {
+        return Ok(None);
     }
-    let count = usize::try_from(count).ok()?;
-    // SAFETY: not null; the caller vouches for the rest.
-    let entries = unsafe { std::slice::from_raw_parts_mut(entries, count) };
+    // SAFETY: the caller's entries.
+    if unsafe { next::poll(entries, count, 0) } < 0 {
+        return Err(next::errno());
+    }
+    // SAFETY: the kernel has just written to them.
+    let entries = unsafe { std::slice::from_raw_parts_mut(entries, count as usize) };
     // All are looked at: a connection that is to go over to RDMA does so.
-    let over_rdma = entries
+    let found = entries
         .iter()
         .filter(|entry| fork::find_to_wait(entry.fd).is_some());
-    (over_rdma.count() > 0).then_some(entries)
+    Ok((found.count() > 0).then_some(entries))
 }
 
 /// `poll(2)`.
@@ -123,28 +123,33 @@ unsafe fn slice<'a>(entries: *mut pollfd, count: nfds_t) -> Option<&'a mut [poll
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn poll(entries: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     // SAFETY: the caller's entries.
-    match unsafe { slice(entries, count) } {
-        Some(entries) => wait(entries, &Deadline::from_millis(timeout)),
+    match unsafe { over_rdma(entries, count) } {
+        Ok(Some(entries)) => wait(entries, &Deadline::from_millis(timeout)),
         // SAFETY: as above.
-        None => unsafe { next::poll(entries, count, timeout) },
+        Ok(None) => unsafe { next::poll(entries, count, timeout) },
+        Err(errno) => fail(errno),
     }
 }
 
 /// The limit that a time says; without a time there is none.
 ///
 /// # Errors
-/// `EINVAL` if it is none.
+/// `EINVAL` if it is none, `EFAULT` if it is no memory.
 ///
 /// # Safety
-/// `time` is null or valid.
+/// `time` is null, a time or no memory.
 pub unsafe fn limit(time: *const timespec) -> Result<Option<Duration>, c_int> {
     // SAFETY: the caller vouches for it.
-    let Some(time) = (unsafe { time.as_ref() }) else {
+    let Some(time) = (unsafe { memory::read_one(time) })? else {
         return Ok(None);
     };
+    duration(time).map(Some)
+}
+
+fn duration(time: timespec) -> Result<Duration, c_int> {
     let seconds = u64::try_from(time.tv_sec).map_err(|_| libc::EINVAL)?;
     match u32::try_from(time.tv_nsec) {
-        Ok(nanos) if nanos < 1_000_000_000 => Ok(Some(Duration::new(seconds, nanos))),
+        Ok(nanos) if nanos < 1_000_000_000 => Ok(Duration::new(seconds, nanos)),
         _ => Err(libc::EINVAL),
     }
 }
@@ -167,9 +172,11 @@ pub unsafe extern "C" fn ppoll(
     mask: *const sigset_t,
 ) -> c_int {
     // SAFETY: the caller's entries.
-    let Some(found) = (unsafe { slice(entries, count) }) else {
-        // SAFETY: as above.
-        return unsafe { next::ppoll(entries, count, timeout, mask) };
+    let found = match unsafe { over_rdma(entries, count) } {
+        Ok(Some(found)) => found,
+        // SAFETY: the caller's arguments.
+        Ok(None) => return unsafe { next::ppoll(entries, count, timeout, mask) },
+        Err(errno) => return fail(errno),
     };
     // SAFETY: the caller's time.
     match unsafe { limit(timeout) } {
@@ -226,7 +233,7 @@ const SETS: [(i16, i16); 3] = [
 ];
 
 /// The three sets of a `select`, as words of bits; absent ones are empty.
-struct Sets<'a>([&'a mut [c_ulong]; 3]);
+struct Sets([Vec<c_ulong>; 3]);
 
 const BITS: usize = c_ulong::BITS as usize;
 
@@ -243,24 +250,45 @@ fn within_table(count: c_int) -> c_int {
     count.min(size.unwrap_or(libc::FD_SETSIZE as c_int))
 }
 
-impl Sets<'_> {
+impl Sets {
     /// The sets of a call, if one of the descriptors below `count` is a socket
     /// over RDMA. `count` is [`within_table`].
     ///
+    /// # Errors
+    /// `EFAULT` if a set is no memory.
+    ///
     /// # Safety
-    /// Each pointer is null or points to a set that holds `count` descriptors.
-    unsafe fn over_rdma(count: c_int, sets: [*mut fd_set; 3]) -> Option<Self> {
-        let words = usize::try_from(count).ok()?.div_ceil(BITS);
-        let sets = Self(sets.map(|set| {
-            if set.is_null() {
-                return &mut [] as &mut [c_ulong];
-            }
-            // SAFETY: not null; the caller vouches for the rest.
-            unsafe { std::slice::from_raw_parts_mut(set.cast(), words) }
-        }));
+    /// Each pointer is null or points to a set that holds `count` descriptors,
+    /// or to no memory.
+    unsafe fn over_rdma(count: c_int, sets: [*mut fd_set; 3]) -> Result<Option<Self>, c_int> {
+        if !fork::may_find() {
+            return Ok(None);
+        }
+        let words = usize::try_from(count).unwrap_or(0).div_ceil(BITS);
+        let mut copies = sets.map(|set| vec![0; if set.is_null() { 0 } else { words }]);
+        for (copy, set) in copies.iter_mut().zip(sets) {
+            // SAFETY: the caller vouches for it.
+            unsafe { memory::read(set.cast_const().cast(), copy) }?;
+        }
+        let sets = Self(copies);
         let found =
             (0..count).filter(|fd| sets.asked(*fd) != 0 && fork::find_to_wait(*fd).is_some());
-        (found.count() > 0).then_some(sets)
+        Ok((found.count() > 0).then_some(sets))
+    }
+
+    /// Copies the sets to those of the program.
+    ///
+    /// # Errors
+    /// `EFAULT` if one is no memory that may be written.
+    ///
+    /// # Safety
+    /// The sets that they were made from.
+    unsafe fn give_back(&self, sets: [*mut fd_set; 3]) -> Result<(), c_int> {
+        for (copy, set) in self.0.iter().zip(sets) {
+            // SAFETY: the caller vouches for it; absent ones are empty here.
+            unsafe { memory::write(set.cast(), copy) }?;
+        }
+        Ok(())
     }
 
     fn has(set: &[c_ulong], fd: usize) -> bool {
@@ -307,7 +335,7 @@ impl Sets<'_> {
     }
 }
 
-fn select_over_rdma(count: c_int, mut sets: Sets<'_>, limit: Option<Duration>) -> c_int {
+fn select_over_rdma(count: c_int, sets: &mut Sets, limit: Option<Duration>) -> c_int {
     let deadline = Deadline::after(limit);
     let entries = (0..count).filter_map(|fd| {
         let events = sets.asked(fd);
@@ -337,6 +365,38 @@ fn select_over_rdma(count: c_int, mut sets: Sets<'_>, limit: Option<Duration>) -
     }
 }
 
+/// A `select` over sets of which `limit` says how long it may take. `None` if
+/// it is the kernel's.
+///
+/// # Safety
+/// As for `select(2)`, but the sets may be no memory.
+unsafe fn select_sets(
+    count: c_int,
+    sets: [*mut fd_set; 3],
+    limit: impl FnOnce() -> Result<Option<Duration>, c_int>,
+    mask: *const sigset_t,
+) -> Option<c_int> {
+    let known = within_table(count);
+    // SAFETY: the caller's sets.
+    let mut copies = match unsafe { Sets::over_rdma(known, sets) } {
+        Ok(copies) => copies?,
+        Err(errno) => return Some(fail(errno)),
+    };
+    let limit = match limit() {
+        Ok(limit) => limit,
+        Err(errno) => return Some(fail(errno)),
+    };
+    // SAFETY: the caller's mask.
+    let ready = unsafe { with_mask(mask, || select_over_rdma(known, &mut copies, limit)) };
+    if ready >= 0 {
+        // SAFETY: the caller's sets.
+        if let Err(errno) = unsafe { copies.give_back(sets) } {
+            return Some(fail(errno));
+        }
+    }
+    Some(ready)
+}
+
 /// `select(2)`.
 ///
 /// # Safety
@@ -349,23 +409,19 @@ pub unsafe extern "C" fn select(
     except: *mut fd_set,
     timeout: *mut timeval,
 ) -> c_int {
-    let known = within_table(count);
-    // SAFETY: the caller's sets.
-    let Some(sets) = (unsafe { Sets::over_rdma(known, [read, write, except]) }) else {
-        // SAFETY: the caller's arguments.
-        return unsafe { next::select(count, read, write, except, timeout) };
+    let limit = || {
+        // SAFETY: the caller's time.
+        let time = unsafe { memory::read_one(timeout.cast_const()) }?;
+        let time = time.map(|time| timespec {
+            tv_sec: time.tv_sec,
+            tv_nsec: (time.tv_usec as c_long).saturating_mul(1000),
+        });
+        time.map(duration).transpose()
     };
-    // SAFETY: null or the caller's.
-    let time = unsafe { timeout.as_ref() }.map(|time| timespec {
-        tv_sec: time.tv_sec,
-        tv_nsec: (time.tv_usec as c_long).saturating_mul(1000),
-    });
-    let time = time.as_ref().map_or(ptr::null(), ptr::from_ref);
-    // SAFETY: null or a time.
-    match unsafe { limit(time) } {
-        Ok(limit) => select_over_rdma(known, sets, limit),
-        Err(errno) => fail(errno),
-    }
+    // SAFETY: the caller's sets.
+    unsafe { select_sets(count, [read, write, except], limit, ptr::null()) }
+        // SAFETY: the caller's arguments.
+        .unwrap_or_else(|| unsafe { next::select(count, read, write, except, timeout) })
 }
 
 /// `pselect(2)`. With a socket over RDMA, the mask is set before and after the
@@ -382,18 +438,12 @@ pub unsafe extern "C" fn pselect(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    let known = within_table(count);
-    // SAFETY: the caller's sets.
-    let Some(sets) = (unsafe { Sets::over_rdma(known, [read, write, except]) }) else {
-        // SAFETY: the caller's arguments.
-        return unsafe { next::pselect(count, read, write, except, timeout, mask) };
-    };
     // SAFETY: the caller's time.
-    match unsafe { limit(timeout) } {
-        // SAFETY: the caller's mask.
-        Ok(limit) => unsafe { with_mask(mask, || select_over_rdma(known, sets, limit)) },
-        Err(errno) => fail(errno),
-    }
+    let time = || unsafe { limit(timeout) };
+    // SAFETY: the caller's sets and mask.
+    unsafe { select_sets(count, [read, write, except], time, mask) }
+        // SAFETY: the caller's arguments.
+        .unwrap_or_else(|| unsafe { next::pselect(count, read, write, except, timeout, mask) })
 }
 
 #[cfg(test)]
@@ -451,10 +501,8 @@ mod tests {
 
     #[test]
     fn sets_keep_what_was_asked_for_and_reported() {
-        let (mut read, mut write) = ([0 as c_ulong; 2], [0 as c_ulong; 2]);
-        read[0] = 1 << 3 | 1 << 5;
-        write[1] = 1 << 6;
-        let mut sets = Sets([&mut read, &mut write, &mut []]);
+        let (read, write) = (vec![1 << 3 | 1 << 5, 0], vec![0, 1 << 6]);
+        let mut sets = Sets([read, write, Vec::new()]);
         assert_eq!(sets.asked(4), 0);
         assert_eq!(sets.asked(70), libc::POLLOUT | libc::POLLWRNORM);
         let report = |fd, revents| pollfd {
@@ -469,6 +517,6 @@ mod tests {
             report(70, libc::POLLERR),
         ];
         assert_eq!(sets.answer(&reports), 2);
-        assert_eq!((read, write), ([1 << 3, 0], [0, 1 << 6]));
+        assert_eq!(sets.0, [vec![1 << 3, 0], vec![0, 1 << 6], Vec::new()]);
     }
 }

@@ -1,6 +1,6 @@
 //! Which descriptors of the program have a socket over RDMA behind them, and
 //! how many each such socket has. Looked up by every call, so without locks:
-//! pages of slots are allocated once and stay.
+//! pages of slots, and books of pages, are allocated once and stay.
 //!
 //! A socket over RDMA is named by its own descriptor, which the program does
 //! not know.
@@ -11,8 +11,12 @@ use std::sync::{Once, OnceLock};
 
 use crate::inside;
 
+/// Slots of a page.
 const PAGE: usize = 1024;
-const PAGES: usize = 1024;
+/// Pages of a book.
+const BOOK: usize = 1024;
+/// As many as there can be numbers for.
+const BOOKS: usize = (c_int::MAX as usize + 1) / (PAGE * BOOK);
 
 /// What is known of a number, as a descriptor of the program and as one of a
 /// socket over RDMA.
@@ -25,31 +29,45 @@ struct Slot {
     connecting: AtomicBool,
 }
 
-static TABLE: [OnceLock<Box<[Slot]>>; PAGES] = [const { OnceLock::new() }; PAGES];
+type Page = OnceLock<Box<[Slot]>>;
+
+static TABLE: [OnceLock<Box<[Page]>>; BOOKS] = [const { OnceLock::new() }; BOOKS];
+
+/// Whether there has been a socket, so that other programs look for none.
+static USED: AtomicBool = AtomicBool::new(false);
 
 /// The process whose sockets the table has; 0 before the first.
 static OWNER: AtomicI32 = AtomicI32::new(0);
 
-fn place(number: c_int) -> Option<(usize, usize)> {
+/// Book, page and slot of a number; none of a negative one.
+fn place(number: c_int) -> Option<(usize, usize, usize)> {
     let number = usize::try_from(number).ok()?;
-    (number < PAGE * PAGES).then_some((number / PAGE, number % PAGE))
+    let page = number / PAGE;
+    Some((page / BOOK, page % BOOK, number % PAGE))
 }
 
 fn slot(number: c_int) -> Option<&'static Slot> {
-    let (page, slot) = place(number)?;
-    TABLE.get(page)?.get()?.get(slot)
+    let (book, page, slot) = place(number)?;
+    TABLE.get(book)?.get()?.get(page)?.get()?.get(slot)
 }
 
 fn make_slot(number: c_int) -> Option<&'static Slot> {
-    let (page, slot) = place(number)?;
+    let (book, page, slot) = place(number)?;
     let blank = || Slot {
         socket: AtomicI32::new(0),
         references: AtomicU32::new(0),
         connecting: AtomicBool::new(false),
     };
-    let page = TABLE.get(page)?;
-    page.get_or_init(|| (0..PAGE).map(|_| blank()).collect())
+    let book = TABLE.get(book)?;
+    let book = book.get_or_init(|| (0..BOOK).map(|_| Page::new()).collect());
+    book.get(page)?
+        .get_or_init(|| (0..PAGE).map(|_| blank()).collect())
         .get(slot)
+}
+
+/// Whether there may be sockets at all.
+pub fn is_used() -> bool {
+    USED.load(Ordering::Acquire)
 }
 
 /// The socket over RDMA behind a descriptor. None for librdmacm itself, whose
@@ -60,12 +78,13 @@ pub fn find(fd: c_int) -> Option<c_int> {
 }
 
 /// Puts a socket behind a descriptor, one more if it is behind others already.
-/// `false` if the numbers are too large.
+/// `false` if a number is negative.
 pub fn insert(fd: c_int, socket: c_int) -> bool {
     let (Some(front), Some(back)) = (make_slot(fd), make_slot(socket)) else {
         return false;
     };
     watch_forks();
+    USED.store(true, Ordering::Release);
     back.references.fetch_add(1, Ordering::AcqRel);
     front
         .socket
@@ -99,7 +118,12 @@ pub fn remove(fd: c_int) -> Option<Removed> {
 
 /// The descriptors from `first` to `last` that have a socket.
 pub fn range(first: u32, last: u32) -> impl Iterator<Item = c_int> {
-    let pages = TABLE.iter().enumerate();
+    let books = TABLE.iter().enumerate();
+    let books = books.filter_map(|(book, pages)| Some((book * BOOK, pages.get()?)));
+    let pages = books.flat_map(|(base, pages)| {
+        let pages = pages.iter().enumerate();
+        pages.map(move |(page, slots)| (base + page, slots))
+    });
     let slots = pages.filter_map(|(page, slots)| Some((page * PAGE, slots.get()?)));
     slots
         .flat_map(|(base, slots)| {
@@ -172,10 +196,17 @@ mod tests {
 
     #[test]
     fn any_number_is_known_or_not() {
-        for fd in [-1, c_int::MIN, c_int::MAX, 1 << 20] {
+        for fd in [-1, c_int::MIN] {
             assert_eq!(find(fd), None);
             assert_eq!(remove(fd), None);
             assert!(!insert(fd, 1));
+        }
+        for fd in [c_int::MAX, 1 << 20] {
+            assert_eq!(find(fd), None);
+            assert_eq!(remove(fd), None);
+            assert!(insert(fd, 8000));
+            assert_eq!(find(fd), Some(8000));
+            assert!(range(fd.cast_unsigned(), u32::MAX).any(|found| found == fd));
         }
     }
 

@@ -32,13 +32,51 @@ macro_rules! transfer {
 
 transfer! {
     read = rread(buf: *mut c_void, len: size_t) -> ssize_t;
-    readv = rreadv(vectors: *const iovec, count: c_int) -> ssize_t;
     recv = rrecv(buf: *mut c_void, len: size_t, flags: c_int) -> ssize_t;
     recvfrom = rrecvfrom(buf: *mut c_void, len: size_t, flags: c_int, addr: *mut sockaddr, addr_len: *mut socklen_t) -> ssize_t;
     send = rsend(buf: *const c_void, len: size_t, flags: c_int) -> ssize_t;
     shutdown = rshutdown(how: c_int) -> c_int;
     write = rwrite(buf: *const c_void, len: size_t) -> ssize_t;
-    writev = rwritev(vectors: *const iovec, count: c_int) -> ssize_t;
+}
+
+/// Whether a call over RDMA has no more buffers than one of the kernel may have,
+/// `errno` being `refusal` if not.
+fn is_possible(count: usize, refusal: c_int) -> bool {
+    let possible = count <= libc::UIO_MAXIOV as usize;
+    if !possible {
+        next::set_errno(refusal);
+    }
+    possible
+}
+
+/// `readv(2)`.
+///
+/// # Safety
+/// As the original.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn readv(fd: c_int, vectors: *const iovec, count: c_int) -> ssize_t {
+    match fork::find(fd) {
+        Some(_) if !is_possible(count.max(0) as usize, libc::EINVAL) => -1,
+        // SAFETY: the caller's arguments.
+        Some(socket) => unsafe { rdmacm::rreadv(socket, vectors, count) },
+        // SAFETY: as above.
+        None => unsafe { next::readv(fd, vectors, count) },
+    }
+}
+
+/// `writev(2)`.
+///
+/// # Safety
+/// As the original.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C" fn writev(fd: c_int, vectors: *const iovec, count: c_int) -> ssize_t {
+    match fork::find(fd) {
+        Some(_) if !is_possible(count.max(0) as usize, libc::EINVAL) => -1,
+        // SAFETY: the caller's arguments.
+        Some(socket) => unsafe { rdmacm::rwritev(socket, vectors, count) },
+        // SAFETY: as above.
+        None => unsafe { next::writev(fd, vectors, count) },
+    }
 }
 
 /// `recvmsg(2)`: there is no control data over RDMA.
@@ -53,6 +91,9 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) 
     };
     // SAFETY: null or the caller's.
     if let Some(message) = unsafe { message.as_mut() } {
+        if !is_possible(message.msg_iovlen, libc::EMSGSIZE) {
+            return -1;
+        }
         message.msg_controllen = 0;
     }
     // SAFETY: the caller's message.
@@ -106,8 +147,15 @@ pub unsafe extern "C" fn sendto(
 pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     or_fall_back(
         fd,
-        // SAFETY: the caller's arguments.
-        |socket| unsafe { rdmacm::rsendmsg(socket, message, flags) },
+        |socket| {
+            // SAFETY: null or the caller's.
+            let count = unsafe { message.as_ref() }.map_or(0, |message| message.msg_iovlen);
+            if !is_possible(count, libc::EMSGSIZE) {
+                return -1;
+            }
+            // SAFETY: the caller's arguments.
+            unsafe { rdmacm::rsendmsg(socket, message, flags) }
+        },
         // SAFETY: as above.
         || unsafe { next::sendmsg(fd, message, flags) },
     )

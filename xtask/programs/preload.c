@@ -19,7 +19,9 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
@@ -472,6 +474,125 @@ static void served_by_children(void)
 		need(wait(&status) > 0 && status == 0);
 }
 
+/* An address that cannot be read. */
+static void *nowhere(void)
+{
+	void *page = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	need(page != MAP_FAILED);
+	return page;
+}
+
+static void bad_pointers(void)
+{
+	struct epoll_event event = { .events = EPOLLOUT };
+	int ends[2], set = epoll_create1(0), above;
+	fd_set writable;
+
+	connected(ends);
+	above = (ends[0] > ends[1] ? ends[0] : ends[1]) + 1;
+	FD_ZERO(&writable);
+	FD_SET(ends[0], &writable);
+	need(poll(nowhere(), 1, 0) == -1 && errno == EFAULT);
+	need(ppoll(nowhere(), 1, NULL, NULL) == -1 && errno == EFAULT);
+	need(ppoll(&(struct pollfd){ .fd = ends[0] }, 1, nowhere(), NULL) == -1 && errno == EFAULT);
+	need(select(above, nowhere(), NULL, NULL, NULL) == -1 && errno == EFAULT);
+	need(select(above, NULL, &writable, nowhere(), NULL) == -1 && errno == EFAULT);
+	need(select(above, NULL, &writable, NULL, nowhere()) == -1 && errno == EFAULT);
+	need(pselect(above, NULL, &writable, NULL, nowhere(), NULL) == -1 && errno == EFAULT);
+	need(epoll_ctl(set, EPOLL_CTL_ADD, ends[0], nowhere()) == -1 && errno == EFAULT);
+	need(epoll_ctl(set, EPOLL_CTL_ADD, ends[0], &event) == 0);
+	need(epoll_wait(set, nowhere(), 1, -1) == -1 && errno == EFAULT);
+	need(epoll_pwait2(set, &event, 1, nowhere(), NULL) == -1 && errno == EFAULT);
+	/* What was refused has changed nothing. */
+	need(FD_ISSET(ends[0], &writable));
+	need(select(above, NULL, &writable, NULL, NULL) == 1);
+	need(epoll_wait(set, &event, 1, -1) == 1 && event.events == EPOLLOUT);
+	say(ends[0], ends[1], "all the same");
+}
+
+static void many_buffers(void)
+{
+	static struct iovec vectors[1025];
+	struct msghdr message = { .msg_iov = vectors, .msg_iovlen = 1025 };
+	char byte = 'x', got = 0;
+	int ends[2];
+
+	connected(ends);
+	vectors[1023] = (struct iovec){ &byte, 1 };
+	need(writev(ends[0], vectors, 1025) == -1 && errno == EINVAL);
+	need(sendmsg(ends[0], &message, 0) == -1 && errno == EMSGSIZE);
+	need(writev(ends[0], vectors, 1024) == 1);
+	vectors[1023].iov_base = &got;
+	need(readv(ends[1], vectors, 1025) == -1 && errno == EINVAL);
+	need(recvmsg(ends[1], &message, 0) == -1 && errno == EMSGSIZE);
+	need(readv(ends[1], vectors, 1024) == 1 && got == 'x');
+}
+
+/* A number that takes administrators to have. */
+static void far_duplicates(void)
+{
+	enum { FAR = 1100000 };
+	struct rlimit limit = { FAR + 64, FAR + 64 };
+	struct pollfd entry = { .fd = FAR, .events = POLLIN };
+	int ends[2], file = open("/proc/sys/fs/nr_open", O_WRONLY);
+
+	need(file >= 0 && write(file, "1200000", 7) == 7 && close(file) == 0);
+	need(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+	connected(ends);
+	need(dup2(ends[1], FAR) == FAR && is_over_rdma(FAR));
+	need(close(ends[1]) == 0);
+	say(ends[0], FAR, "there");
+	say(FAR, ends[0], "and back");
+	need(write(ends[0], "x", 1) == 1 && poll(&entry, 1, -1) == 1);
+	need(fcntl(ends[0], F_DUPFD, FAR) == FAR + 1 && is_over_rdma(FAR + 1));
+	need(close(FAR) == 0 && read(FAR + 1, &(char){ 0 }, 1) == 0);
+}
+
+static void tell_twice(int set, int out, struct epoll_event got[4], const int ends[2])
+{
+	int count;
+
+	need(write(out, "x", 1) == 1);
+	count = epoll_wait(set, got, 4, -1);
+	need(count == 2);
+	need(got[0].events == EPOLLIN && got[1].events == EPOLLIN);
+	need((got[0].data.fd == ends[0] && got[1].data.fd == ends[1]) ||
+	     (got[0].data.fd == ends[1] && got[1].data.fd == ends[0]));
+}
+
+static void two_in_a_set(void)
+{
+	struct epoll_event event = { .events = EPOLLIN }, got[4];
+	int ends[2], both[2], set = epoll_create1(0);
+	char byte;
+
+	connected(ends);
+	both[0] = ends[1];
+	both[1] = dup(ends[1]);
+	need(epoll_ctl(set, EPOLL_CTL_MOD, both[1], &event) == -1 && errno == ENOENT);
+	for (int i = 0; i < 2; i++) {
+		event.data.fd = both[i];
+		need(epoll_ctl(set, EPOLL_CTL_ADD, both[i], &event) == 0);
+		need(epoll_ctl(set, EPOLL_CTL_ADD, both[i], &event) == -1 && errno == EEXIST);
+	}
+	need(epoll_wait(set, got, 4, 0) == 0);
+	tell_twice(set, ends[0], got, both);
+	need(epoll_wait(set, got, 1, 0) == 1);
+	need(read(both[1], &byte, 1) == 1 && epoll_wait(set, got, 4, 0) == 0);
+	/* Each has terms of its own. */
+	event.events = EPOLLIN | EPOLLET;
+	need(epoll_ctl(set, EPOLL_CTL_MOD, both[1], &event) == 0);
+	tell_twice(set, ends[0], got, both);
+	need(epoll_wait(set, got, 4, 0) == 1 && got[0].data.fd == both[0]);
+	need(epoll_ctl(set, EPOLL_CTL_DEL, both[0], NULL) == 0);
+	need(epoll_ctl(set, EPOLL_CTL_DEL, both[0], NULL) == -1 && errno == ENOENT);
+	need(epoll_wait(set, got, 4, 0) == 0);
+	need(write(ends[0], "y", 1) == 1);
+	need(epoll_wait(set, got, 4, -1) == 1 && got[0].data.fd == both[1]);
+	need(close(both[0]) == 0 && close(both[1]) == 0 && epoll_wait(set, got, 4, 0) == 0);
+}
+
 /* --- where RDMA cannot serve ------------------------------------------- */
 
 /* A listener that only the kernel knows. */
@@ -613,12 +734,52 @@ static void kernels_only(void)
 	need(threads() == 1);
 }
 
-static void without_device(void)
+static void lose_device(void)
 {
 	in_own_namespace();
 	mkdir("/dev/infiniband", 0755);
 	need(mount("none", "/dev/infiniband", "tmpfs", 0, NULL) == 0);
+}
+
+static void without_device(void)
+{
+	lose_device();
 	run_case("kernels-only");
+}
+
+/* With RDMAV_FORK_SAFE: this one of the two sides cannot go over to RDMA. */
+static void one_stays(bool server)
+{
+	struct sockaddr_in at;
+	int listener = bound(&at), status, fd;
+	char got[8] = "";
+
+	if (fork() == 0) {
+		if (!server)
+			lose_device();
+		fd = socket(AF_INET, SOCK_STREAM, 0);
+		need(connect(fd, (struct sockaddr *)&at, sizeof(at)) == 0);
+		need(write(fd, "ping", 4) == 4 && !is_over_rdma(fd));
+		need(recv(fd, got, 4, MSG_WAITALL) == 4 && memcmp(got, "pong", 4) == 0);
+		exit(0);
+	}
+	if (server)
+		lose_device();
+	fd = accept(listener, NULL, NULL);
+	need(fd >= 0 && recv(fd, got, 4, MSG_WAITALL) == 4 && memcmp(got, "ping", 4) == 0);
+	need(!is_over_rdma(fd) && write(fd, "pong", 4) == 4);
+	need(read(fd, got, 1) == 0);
+	need(wait(&status) > 0 && status == 0);
+}
+
+static void server_stays(void)
+{
+	one_stays(true);
+}
+
+static void client_stays(void)
+{
+	one_stays(false);
 }
 
 static void configure(const char *text)
@@ -678,6 +839,18 @@ static void forks(void)
 	run_case("served-by-children");
 }
 
+static void forks_without_device(void)
+{
+	setenv("RDMAV_FORK_SAFE", "1", 1);
+	run_case("server-stays");
+}
+
+static void forks_to_device(void)
+{
+	setenv("RDMAV_FORK_SAFE", "1", 1);
+	run_case("client-stays");
+}
+
 /* Cases with a text are run; others belong to one of them. */
 static const struct {
 	const char *name;
@@ -695,6 +868,10 @@ static const struct {
 	{ "children", children, "what children close stays open" },
 	{ "exits", exits, "what was sent before exit arrives, with an end" },
 	{ "mixed-waits", mixed_waits, "poll, select and epoll of a pipe and a connection" },
+	{ "bad-pointers", bad_pointers, "pointers to no memory give EFAULT" },
+	{ "many-buffers", many_buffers, "more buffers than the kernel takes are refused" },
+	{ "far-duplicates", far_duplicates, "duplicates with numbers above a million" },
+	{ "two-in-a-set", two_in_a_set, "two descriptors of a connection in an epoll set" },
 	{ "datagrams", datagrams, "datagrams" },
 	{ "falls-back", falls_back, "a blocking connect goes over to TCP" },
 	{ "falls-back-later", falls_back_later, "a non-blocking connect goes over to TCP" },
@@ -704,7 +881,11 @@ static const struct {
 	{ "one-kind", one_kind, "the configuration tells kinds of sockets apart" },
 	{ "sizes", sizes, "the environment sets sizes" },
 	{ "forks", forks, "children serve connections of their parents" },
+	{ "forks-server-stays", forks_without_device, "a server that forks and cannot use RDMA serves by TCP" },
+	{ "forks-client-stays", forks_to_device, "a client of one that forks goes on by TCP" },
 	{ "served-by-children", served_by_children, NULL },
+	{ "server-stays", server_stays, NULL },
+	{ "client-stays", client_stays, NULL },
 	{ "kernels-only", kernels_only, NULL },
 	{ "streams-only", streams_only, NULL },
 	{ "sizes-set", sizes_set, NULL },

@@ -22,6 +22,7 @@ mod resolve;
 mod service;
 
 use std::ffi::CStr;
+use std::fmt;
 
 pub use entry::List;
 pub use failure::LookupError;
@@ -51,7 +52,7 @@ pub fn lookup(
     service: Option<&CStr>,
     hints: Option<&Hints>,
 ) -> Result<List, LookupError> {
-    log::debug!("looks up node {node:?}, service {service:?}");
+    log::debug!("looks up node {}, service {}", Text(node), Text(service));
     if hints.is_some_and(Hints::wants_service) {
         return service::lookup(node, service, hints);
     }
@@ -61,6 +62,18 @@ pub fn lookup(
     library::ensure_ready()?;
     let entries = with_routes(entries, hints);
     Ok(List::build(&entries)?)
+}
+
+/// A name that a program gave or not, in a log line.
+struct Text<'a>(Option<&'a CStr>);
+
+impl fmt::Display for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(text) => f.write_str(&text.to_string_lossy()),
+            None => f.write_str("none"),
+        }
+    }
 }
 
 /// The entries without routes.

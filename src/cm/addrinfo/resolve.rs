@@ -7,6 +7,7 @@
 //! program.
 
 use std::ffi::{CStr, CString};
+use std::fmt;
 use std::mem;
 use std::sync::Arc;
 
@@ -98,6 +99,15 @@ pub enum Service<'a> {
     Name(&'a [u8]),
 }
 
+impl fmt::Display for Service<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => write!(f, "service {number:#x}"),
+            Self::Name(name) => write!(f, "service {}", String::from_utf8_lossy(name)),
+        }
+    }
+}
+
 /// Starts to look up an InfiniBand service. Ends with `ADDRINFO_RESOLVED` or
 /// `ADDRINFO_ERROR`.
 ///
@@ -132,7 +142,7 @@ fn submit_service(id: &Id, service: Service<'_>) -> Result<()> {
         Service::Name(name) => ResolveIbService::by_name(id.handle(), name)?,
     };
     submit(id.descriptor()?, command)?;
-    log::debug!("{id}: resolves {service:?}");
+    log::debug!("{id}: resolves {service}");
     Ok(())
 }
 

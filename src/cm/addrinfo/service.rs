@@ -41,7 +41,9 @@ pub fn lookup(
         for gid in infiniband_gids(&device) {
             match ask(gid, service, hints) {
                 Ok(list) => return Ok(list),
-                Err(error) => log::debug!("{device}: service {service:?}: {error}"),
+                Err(error) => {
+                    log::debug!("{device}: service {}: {error}", service.to_string_lossy())
+                }
             }
         }
     }

@@ -32,6 +32,10 @@ pub fn run(stage: &Path, suite: &mut Suite) {
     );
     suite.check("a C program links to the static library", consumer.fixed());
     suite.check(
+        "a C program links with everything static",
+        consumer.wholly_static(),
+    );
+    suite.check(
         "a program linked to the original runs on ours",
         consumer.relinked(stage),
     );
@@ -78,11 +82,20 @@ impl Consumer {
         expect(&run_program(&program, None)?)
     }
 
+    fn wholly_static(&self) -> Result<()> {
+        let mut flags = self.pkg_config(&["--static", "--cflags", "--libs"])?;
+        flags.push("-static".to_owned());
+        let program = self.build("cc", "c99", &flags)?;
+        expect(&run_program(&program, None)?)
+    }
+
     fn relinked(&self, stage: &Path) -> Result<()> {
+        // The original's leaves libibverbs to the program.
         let flags = words(&process::output(Command::new("pkg-config").args([
             "--cflags",
             "--libs",
             "librdmacm",
+            "libibverbs",
         ]))?);
         let program = self.build("cc", "c99", &flags)?;
         expect(&run_program(&program, None)?)?;
@@ -110,8 +123,7 @@ impl Consumer {
                 .arg(&self.source)
                 .args(["-x", "none", "-o"])
                 .arg(&program)
-                .args(flags)
-                .arg("-libverbs"),
+                .args(flags),
         )?;
         Ok(program)
     }

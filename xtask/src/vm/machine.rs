@@ -6,11 +6,13 @@
 //! time to boot without KVM, and is a Python package that a fresh machine does
 //! not have.
 
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -71,19 +73,89 @@ pub struct Link {
 /// When the machine could not be set up, the kernel failed, or the time is up;
 /// the message carries the end of the console.
 pub fn run(job: &Job, sink: &mut dyn Write) -> Result<u8> {
+    run_until(job, sink, &Stop::default())
+}
+
+/// As [`run`], until `stop` says otherwise.
+///
+/// # Errors
+/// As [`run`]; [`Stopped`] if it was stopped.
+pub fn run_until(job: &Job, sink: &mut dyn Write, stop: &Stop) -> Result<u8> {
     let run = RunFolder::create()?;
     let console = workspace::target("vm/logs")?.join(format!("{}.log", run.name));
     run.prepare(job)?;
 
     let deadline = Instant::now() + job.timeout;
     let complaints = run.path.join("qemu");
-    let mut machine = Machine::start(&mut qemu(job, &run, &console)?, &complaints)?;
-    let in_time = machine.copy_output(sink, deadline)?;
-    if in_time {
+    let mut machine = Machine::start(&mut qemu(job, &run, &console)?, &complaints, stop)?;
+    let end = machine.copy_output(sink, deadline)?;
+    if end == End::OfItself {
         machine.wait()?;
     }
     drop(machine);
-    verdict(&run, &console, in_time, job.timeout)
+    match end {
+        End::Stopped => Err(Stopped.into()),
+        _ => verdict(&run, &console, end == End::OfItself, job.timeout),
+    }
+}
+
+/// Ends machines that run.
+#[derive(Default)]
+pub struct Stop(Mutex<Stopping>);
+
+#[derive(Default)]
+struct Stopping {
+    stopped: bool,
+    running: Vec<mpsc::Sender<Message>>,
+}
+
+impl Stop {
+    /// Ends the machines that run, and those that are yet to start.
+    pub fn stop(&self) {
+        let mut stopping = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        stopping.stopped = true;
+        for machine in stopping.running.drain(..) {
+            // One that has ended does not listen.
+            let _ = machine.send(Message::Stop);
+        }
+    }
+
+    fn tell(&self, machine: mpsc::Sender<Message>) {
+        let mut stopping = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if stopping.stopped {
+            let _ = machine.send(Message::Stop);
+        } else {
+            stopping.running.push(machine);
+        }
+    }
+}
+
+/// The machine was ended by [`Stop::stop`].
+#[derive(Debug)]
+pub struct Stopped;
+
+impl fmt::Display for Stopped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the test machine was stopped")
+    }
+}
+
+impl std::error::Error for Stopped {}
+
+/// How a machine ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    OfItself,
+    TimeUp,
+    Stopped,
+}
+
+/// What happens while a machine runs.
+enum Message {
+    Output(Vec<u8>),
+    /// There will be no more output.
+    End,
+    Stop,
 }
 
 fn verdict(run: &RunFolder, console: &Path, in_time: bool, limit: Duration) -> Result<u8> {
@@ -288,11 +360,11 @@ fn share(command: &mut Command, tag: &str, dir: &Path, options: &str) {
 /// A running QEMU; killed when dropped.
 struct Machine {
     child: Child,
-    output: mpsc::Receiver<Vec<u8>>,
+    messages: mpsc::Receiver<Message>,
 }
 
 impl Machine {
-    fn start(command: &mut Command, complaints: &Path) -> Result<Self> {
+    fn start(command: &mut Command, complaints: &Path, stop: &Stop) -> Result<Self> {
         let mut child = command
             // Kept open and unused: at its end QEMU would close the output port.
             .stdin(Stdio::piped())
@@ -300,31 +372,37 @@ impl Machine {
             .stderr(File::create(complaints)?)
             .spawn()
             .context("cannot start QEMU through setpriv")?;
-        let (sender, output) = mpsc::channel();
+        let (sender, messages) = mpsc::channel();
+        stop.tell(sender.clone());
         if let Some(mut pipe) = child.stdout.take() {
             thread::spawn(move || {
                 let mut buffer = vec![0; 1 << 16];
                 while let Ok(count @ 1..) = pipe.read(&mut buffer) {
-                    if sender.send(buffer[..count].to_vec()).is_err() {
+                    let output = Message::Output(buffer[..count].to_vec());
+                    if sender.send(output).is_err() {
                         return;
                     }
                 }
+                let _ = sender.send(Message::End);
             });
         }
-        Ok(Self { child, output })
+        Ok(Self { child, messages })
     }
 
-    /// Copies output until QEMU ends; false when the deadline came first.
-    fn copy_output(&self, sink: &mut dyn Write, deadline: Instant) -> Result<bool> {
+    /// Copies output until QEMU ends, is to be stopped, or the deadline comes.
+    fn copy_output(&self, sink: &mut dyn Write, deadline: Instant) -> Result<End> {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            match self.output.recv_timeout(left) {
-                Ok(bytes) => {
+            match self.messages.recv_timeout(left) {
+                Ok(Message::Output(bytes)) => {
                     sink.write_all(&bytes)?;
                     sink.flush()?;
                 }
-                Err(RecvTimeoutError::Disconnected) => return Ok(true),
-                Err(RecvTimeoutError::Timeout) => return Ok(false),
+                Ok(Message::Stop) => return Ok(End::Stopped),
+                Ok(Message::End) | Err(RecvTimeoutError::Disconnected) => {
+                    return Ok(End::OfItself);
+                }
+                Err(RecvTimeoutError::Timeout) => return Ok(End::TimeUp),
             }
         }
     }
