@@ -29,7 +29,7 @@ const MIN_SEND_QUEUE: u32 = 16;
 /// Completions taken at once.
 const BATCH: usize = 32;
 /// Work requests that are handed to the device at once.
-const POST_BATCH: usize = 64;
+const POST_BATCH: usize = 128;
 
 /// A queue pair with all it needs.
 pub struct Endpoint {

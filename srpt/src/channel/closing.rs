@@ -50,7 +50,6 @@ impl<L: Link> Channel<L> {
         let bytes = self.rings.response(0);
         let length = request::target_logout(bytes, tag);
         let address = bytes.as_ptr() as u64;
-        self.chain.clear();
         self.chain.push(SendRequest {
             work: Work::Logout,
             operation: Operation::Send,
@@ -58,12 +57,12 @@ impl<L: Link> Channel<L> {
             length: length as u32,
             signaled: true,
         });
-        self.post_chain();
     }
 
     /// Ends the connection from this side, or answers its end from the other,
     /// then closes. False if that was done before.
     pub fn disconnect(&mut self) -> bool {
+        self.flush_sends();
         if !self.state.advance(ChannelState::Disconnecting) {
             return false;
         }
@@ -76,6 +75,8 @@ impl<L: Link> Channel<L> {
     /// Puts the queue pair in error and lets everything come back. False if
     /// that was done before.
     pub fn close(&mut self) -> bool {
+        // Slots that count on coming back must have been posted.
+        self.flush_sends();
         if !self.state.advance(ChannelState::Draining) {
             return false;
         }

@@ -50,8 +50,11 @@ use state::ChannelState;
 /// that shows the end. Its logout takes the place of commands, of which there are
 /// none then.
 const RESERVED: u16 = 2;
-/// Most requests that are posted at once.
+/// Most requests of one command that are posted at once.
 const MAX_CHAIN: usize = 64;
+/// Bytes of data that wait to be posted together with more: enough for many small
+/// commands, so little that large ones do not wait for one another.
+const MAX_WAITING: u32 = 64 << 10;
 
 /// What was agreed on with the initiator and the device.
 #[derive(Clone, Copy, Debug)]
@@ -100,8 +103,11 @@ pub struct Channel<L: Link> {
     room_queue: VecDeque<u16>,
     /// Receives to be posted again.
     reposts: Vec<ReceiveRequest>,
-    /// The requests that are put together.
+    /// The requests that are put together, of all commands of a batch: posting
+    /// costs a system call with many devices.
     chain: Vec<SendRequest>,
+    /// Bytes of data in the chain.
+    chained: u32,
     /// Commands that the executor gave back.
     done: Vec<Completed>,
     /// Commands that the executor has.
@@ -154,7 +160,9 @@ impl<L: Link> Channel<L> {
             memory_queue: VecDeque::with_capacity(slots),
             room_queue: VecDeque::with_capacity(slots),
             reposts: Vec::with_capacity(receives),
-            chain: Vec::with_capacity(MAX_CHAIN),
+            // A command may be added to what does not fill a chain.
+            chain: Vec::with_capacity(2 * MAX_CHAIN),
+            chained: 0,
             done: Vec::with_capacity(slots),
             executing: 0,
             unpolled: false,
@@ -362,6 +370,7 @@ impl<L: Link> Channel<L> {
         self.finish_deferred();
         self.return_credits();
         self.say_goodbye();
+        self.flush_sends();
         self.flush_receives();
         self.finish_closing();
     }
@@ -394,7 +403,6 @@ impl<L: Link> Channel<L> {
         let bytes = self.rings.response(self.slots.count());
         let length = request::credit_request(bytes, tag, self.pending_credits);
         let address = bytes.as_ptr() as u64;
-        self.chain.clear();
         self.chain.push(SendRequest {
             work: Work::Request,
             operation: Operation::Send,
@@ -404,22 +412,22 @@ impl<L: Link> Channel<L> {
         });
         self.own_request = Some(tag);
         self.pending_credits = 0;
-        self.post_chain();
     }
 
     /// Posts the chain that was put together, receives first: a response must
     /// not give a credit before there is a receive for it.
-    fn post_chain(&mut self) -> bool {
+    fn flush_sends(&mut self) {
+        if self.chain.is_empty() {
+            return;
+        }
         self.flush_receives();
-        if self.state >= ChannelState::Draining {
-            return false;
+        if self.state < ChannelState::Draining
+            && let Err(error) = self.link.post_send(&self.chain)
+        {
+            self.chain.clear();
+            self.failed(&error);
         }
-        match self.link.post_send(&self.chain) {
-            Ok(()) => true,
-            Err(error) => {
-                self.failed(&error);
-                false
-            }
-        }
+        self.chain.clear();
+        self.chained = 0;
     }
 }

@@ -1,13 +1,14 @@
 //! RDMA reads and writes, and the responses behind them.
 //!
-//! A transfer posts as many requests as the send queue has room for, in the
-//! order of the data. What does not fit follows when the first requests are
+//! A transfer chains as many requests as the send queue has room for, in the
+//! order of the data; the chain is posted at the end of a batch or when it is
+//! long. What does not fit follows when the first requests are
 //! completed; who finds no room at all waits in line.
 
 use super::link::{Link, Operation, SendRequest, Work};
 use super::slots::{Answer, Slot, Step};
 use super::state::{ChannelState, CommandState};
-use super::{Channel, MAX_CHAIN};
+use super::{Channel, MAX_CHAIN, MAX_WAITING};
 use crate::memory::Buffer;
 use crate::wire::command::{Command, Immediate};
 use crate::wire::descriptor::{Descriptor, Segment, Table};
@@ -17,12 +18,12 @@ use crate::wire::response::{self, Direction, Residual};
 const MAX_MESSAGE: u32 = 1 << 20;
 
 impl<L: Link> Channel<L> {
-    /// Posts the next requests of a command, or lines it up for that.
+    /// Chains the next requests of a command, or lines it up for that.
     pub(super) fn transfer(&mut self, index: u16) {
         if self.room == 0 || !self.room_queue.is_empty() {
             self.room_queue.push_back(index);
         } else {
-            self.post_transfer(index);
+            self.chain_transfer(index);
         }
     }
 
@@ -31,7 +32,7 @@ impl<L: Link> Channel<L> {
         while self.room > 0
             && let Some(index) = self.room_queue.pop_front()
         {
-            self.post_transfer(index);
+            self.chain_transfer(index);
         }
         while let Some(index) = self.memory_queue.front().copied()
             && self.take_memory(index)
@@ -76,15 +77,15 @@ impl<L: Link> Channel<L> {
         }
     }
 
-    fn post_transfer(&mut self, index: u16) {
+    fn chain_transfer(&mut self, index: u16) {
         if self.state >= ChannelState::Draining {
             return;
         }
-        let limit = usize::from(self.room).min(MAX_CHAIN);
+        let before = self.chain.len();
+        let limit = before + usize::from(self.room).min(MAX_CHAIN);
         let Some(slot) = self.slots.get_mut(index) else {
             return;
         };
-        self.chain.clear();
         let unit = self.rings.unit(slot.receive.unwrap_or(u16::MAX));
         match slot.step {
             Step::Table => {
@@ -106,8 +107,10 @@ impl<L: Link> Channel<L> {
         } else {
             slot.in_flight = true;
         }
-        let count = self.chain.len() as u16;
-        if let Some(last) = self.chain.last_mut() {
+        let added = self.chain.get_mut(before..).unwrap_or_default();
+        let count = added.len() as u16;
+        self.chained += added.iter().map(|request| request.length).sum::<u32>();
+        if let Some(last) = added.last_mut() {
             last.signaled = true;
             last.work = match last.work {
                 Work::Response(slot, _) => Work::Response(slot, count),
@@ -115,7 +118,9 @@ impl<L: Link> Channel<L> {
             };
         }
         self.room = self.room.saturating_sub(count);
-        self.post_chain();
+        if self.chain.len() >= MAX_CHAIN || self.chained >= MAX_WAITING {
+            self.flush_sends();
+        }
     }
 
     /// Builds the response of a slot and adds it to the chain. The initiator

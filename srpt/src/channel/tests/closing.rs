@@ -7,6 +7,7 @@ use rdmacm::abi::{
     RDMA_CM_EVENT_UNREACHABLE,
 };
 
+use super::super::Channel;
 use super::super::link::{Completion, Work};
 use super::super::state::ChannelState;
 use super::data::indirect;
@@ -61,6 +62,19 @@ fn a_logout_that_does_not_arrive_can_be_given_up() {
     world.run();
     assert_eq!(world.shared.borrow().disconnects, 1);
     assert_eq!(world.channel.state(), ChannelState::Disconnected);
+}
+
+#[test]
+fn what_was_answered_is_posted_before_the_end() {
+    for end in [Channel::disconnect, Channel::close] {
+        let mut world = World::new();
+        world.deliver(&read(1, 512, 0, 512));
+        assert!(world.shared.borrow().sends.is_empty());
+        end(&mut world.channel);
+        let sends = world.shared.borrow().sends.clone();
+        let works = sends.into_iter().map(|send| send.work);
+        assert!(works.eq([Work::Part, Work::Response(0, 2), Work::Drain]));
+    }
 }
 
 #[test]

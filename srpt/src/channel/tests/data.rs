@@ -46,6 +46,36 @@ fn a_read_writes_its_data_and_then_responds() {
 }
 
 #[test]
+fn small_commands_of_a_batch_are_answered_with_one_post() {
+    let mut world = World::new();
+    for number in 1..=4 {
+        world.deliver(&read(number, 512, u64::from(number) * 512, 512));
+    }
+    assert_eq!(world.shared.borrow().posts, 0);
+    world.credits -= 4;
+    world.channel.settle();
+    assert_eq!(world.shared.borrow().posts, 1);
+    world.run();
+    let tags = world
+        .take_responses()
+        .into_iter()
+        .map(|response| response.tag);
+    assert!(tags.eq((1..=4).map(tag)));
+}
+
+#[test]
+fn large_commands_do_not_wait_for_the_others_of_their_batch() {
+    let mut world = World::new();
+    for number in 1..=3 {
+        world.deliver(&read(number, 64 << 10, 0, 64 << 10));
+        assert_eq!(world.shared.borrow().posts, u32::from(number));
+    }
+    world.credits -= 3;
+    world.run();
+    assert_eq!(world.take_responses().len(), 3);
+}
+
+#[test]
 fn a_write_is_executed_when_its_data_is_there() {
     let mut world = World::new();
     world.send(&write(1, 8000, 64, 5000));

@@ -23,6 +23,8 @@ const FLUSHED: u32 = 5;
 #[derive(Default)]
 pub struct Shared {
     pub sends: VecDeque<SendRequest>,
+    /// How often requests were posted.
+    pub posts: u32,
     pub receives: VecDeque<ReceiveRequest>,
     pub disconnects: u32,
     pub failed: bool,
@@ -50,7 +52,9 @@ pub struct FakeLink(Handle);
 
 impl Link for FakeLink {
     fn post_send(&mut self, chain: &[SendRequest]) -> Result<()> {
-        self.0.borrow_mut().sends.extend(chain);
+        let mut shared = self.0.borrow_mut();
+        shared.sends.extend(chain);
+        shared.posts += 1;
         Ok(())
     }
 
