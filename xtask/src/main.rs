@@ -43,7 +43,7 @@ enum Task {
     Setup(setup::Args),
     /// Show the library at work: rping, or a disk over SRP
     Demo(demo::Args),
-    /// Run all tests, but interop and srp only when named
+    /// Run all tests, but srp only when named
     Test(test::Args),
     /// Make another root file system for the virtual machine
     Root(vm::roots::Args),

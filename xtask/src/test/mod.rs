@@ -103,7 +103,7 @@ enum Name {
 
 impl Name {
     /// Suites that run only where they are named.
-    const ON_DEMAND: [Self; 2] = [Self::Interop, Self::Srp];
+    const ON_DEMAND: [Self; 1] = [Self::Srp];
 
     /// All, in the order they begin: of those that need a device the long ones
     /// first.
