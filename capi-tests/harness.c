@@ -747,8 +747,13 @@ struct sockaddr *second_addr(uint16_t port)
 void second_add(void)
 {
 	run_command("ip link add rxetest type dummy && ip link set rxetest up && "
-		    "ip addr add 10.99.77.1/24 dev rxetest && "
-		    "rdma link add %s type rxe netdev rxetest", SECOND_DEVICE);
+		    "ip addr add 10.99.77.1/24 dev rxetest");
+	second_return();
+}
+
+void second_return(void)
+{
+	run_command("rdma link add %s type rxe netdev rxetest", SECOND_DEVICE);
 	wait_for_gid(SECOND_DEVICE, second_addr(0));
 }
 

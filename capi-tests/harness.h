@@ -275,6 +275,8 @@ void rxe_renew(void);
 #define SECOND_DEVICE "rxetest0"
 void second_add(void);
 void second_remove(void);
+/* Only the device was deleted, not the interface: it comes back. */
+void second_return(void);
 struct sockaddr *second_addr(uint16_t port);
 
 /* Open descriptors of this process. */

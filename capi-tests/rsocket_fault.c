@@ -429,3 +429,58 @@ TEST(datagrams, "datagrams arrive again after the link was gone [race]", .timeou
 	CHECK_OK(rclose(a));
 	CHECK_OK(rclose(b));
 }
+
+/* Sends until it is what would be received next. */
+static void leave_unread(int from, int to, uint16_t port, char text)
+{
+	char got = 0;
+
+	get_across(from, to, port, text);
+	while (got != text) {
+		if (got)
+			CHECK_EQ(rrecv(to, &got, 1, 0), 1);
+		CHECK_EQ(rsendto(from, &text, 1, 0, second_addr(port),
+				 addr_length(second_addr(0))), 1);
+		CHECK(poll_one(to, POLLIN, BOUND * 1000) & POLLIN);
+		CHECK_EQ(rrecv(to, &got, 1, MSG_PEEK), 1);
+	}
+}
+
+/* Waits until the socket says, once, that its device is gone. */
+static void await_removal(int fd)
+{
+	CHECK(poll_one(fd, 0, BOUND * 1000) & POLLERR);
+	CHECK_EQ(option_of(fd, SOL_SOCKET, SO_ERROR), ENODEV);
+}
+
+TEST(replaced, "datagrams arrive again after their device was removed and is back [race]",
+     .timeout = 2 * BOUND, .cleanup = second_remove)
+{
+	pthread_t removal;
+	int a, b;
+	char got;
+
+	keep_original_away();
+	second_add();
+	a = datagram_socket(PORT);
+	b = datagram_socket(PORT + 1);
+	for (char text = 'a'; text < 'd'; text++) {
+		for (int i = 0; i < 20; i++) {
+			get_across(a, b, PORT + 1, text);
+			get_across(b, a, PORT, text);
+		}
+		/* What has arrived before is not lost. */
+		leave_unread(a, b, PORT + 1, '-');
+		CHECK_OK(pthread_create(&removal, NULL, remove_device, NULL));
+		await_removal(a);
+		await_removal(b);
+		CHECK_EQ(rrecv(b, &got, 1, 0), 1);
+		CHECK_EQ(got, '-');
+		CHECK_ERRNO((int)rsendto(a, "-", 1, 0, second_addr(PORT + 1),
+					 addr_length(second_addr(0))), ENODEV);
+		CHECK_OK(pthread_join(removal, NULL));
+		second_return();
+	}
+	CHECK_OK(rclose(a));
+	CHECK_OK(rclose(b));
+}

@@ -77,11 +77,14 @@ impl Datagram {
         loop {
             match Report::next(channel) {
                 Ok(report) => {
-                    if report.kind == RDMA_CM_EVENT_DEVICE_REMOVAL {
-                        self.set_error(&Error::new(libc::ENODEV, "use a removed device"));
-                    }
                     let over = locked(&self.core).resolve(&report);
                     drop(over);
+                    if report.kind == RDMA_CM_EVENT_DEVICE_REMOVAL {
+                        // Whoever sends or hears of a peer makes another.
+                        let lost = locked(&self.core).lose(report.id);
+                        drop(lost);
+                        self.set_error(&Error::new(libc::ENODEV, "use a removed device"));
+                    }
                 }
                 Err(error) if error.errno() == libc::EINTR => {}
                 Err(error) => {

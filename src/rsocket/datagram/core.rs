@@ -2,7 +2,7 @@
 //! its peers, and what has arrived. All of it is behind the socket's one lock;
 //! nothing here sleeps.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::abi::{
     RDMA_CM_EVENT_ADDR_ERROR, RDMA_CM_EVENT_ADDR_RESOLVED, RDMA_CM_EVENT_DEVICE_REMOVAL,
-    RDMA_CM_EVENT_ROUTE_ERROR, RDMA_CM_EVENT_ROUTE_RESOLVED,
+    RDMA_CM_EVENT_ROUTE_ERROR, RDMA_CM_EVENT_ROUTE_RESOLVED, rdma_cm_id,
 };
 use crate::cm::address;
 use crate::error::{Error, Result};
@@ -19,7 +19,9 @@ use crate::kernel::addr::SockAddr;
 use super::super::events::{Channel, OwnedId, Report};
 use super::super::settings::Settings;
 use super::super::vectors::Cursor;
-use super::endpoint::{Arrival, Endpoint};
+use super::endpoint::Endpoint;
+use super::endpoints::Endpoints;
+use super::inbox::{Inbox, Received};
 use super::path::Handle;
 
 /// Limit of each step of resolution.
@@ -66,21 +68,6 @@ pub struct Resolution {
     qpn: u32,
 }
 
-/// A datagram that has arrived.
-#[derive(Debug)]
-struct Message {
-    source: SocketAddr,
-    body: Body,
-}
-
-#[derive(Debug)]
-enum Body {
-    /// In the memory of an endpoint.
-    Slot(usize, Arrival),
-    /// From the side channel.
-    Owned(Vec<u8>),
-}
-
 /// How a datagram is to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
@@ -101,26 +88,13 @@ pub struct Local {
     pub qpn: u32,
 }
 
-/// What a receive took.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Received {
-    /// Who sent it.
-    pub source: SocketAddr,
-    /// Bytes of the datagram, which may be more than there was room for.
-    pub length: usize,
-    /// Bytes copied.
-    pub copied: usize,
-}
-
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Core {
-    endpoints: Vec<Endpoint>,
+    endpoints: Endpoints,
     peers: HashMap<SocketAddr, Peer>,
     resolutions: Vec<Resolution>,
-    inbox: VecDeque<Message>,
-    /// Datagrams from the side channel in the inbox.
-    owned: usize,
+    inbox: Inbox,
     /// The only peer, if the socket is connected.
     only: Option<SocketAddr>,
 }
@@ -128,12 +102,12 @@ pub struct Core {
 impl Core {
     /// Whether sizes are settled.
     pub fn has_endpoints(&self) -> bool {
-        !self.endpoints.is_empty()
+        self.endpoints.iter().next().is_some()
     }
 
     /// Bytes that are sent inline, once that is known.
     pub fn inline(&self) -> Option<usize> {
-        self.endpoints.first().map(Endpoint::inline)
+        self.endpoints.iter().next().map(Endpoint::inline)
     }
 
     /// The only peer, if the socket is connected.
@@ -146,23 +120,51 @@ impl Core {
         self.only = peer;
     }
 
-    /// The place of the endpoint of the local address `source`, if there is
-    /// one.
+    /// The place of the endpoint of the local address `source`, if there is one
+    /// with a device.
     pub fn find(&self, source: SocketAddr) -> Option<usize> {
-        self.endpoints
-            .iter()
-            .position(|endpoint| endpoint.source() == source)
+        let place = self.endpoints.find(source)?;
+        self.endpoint_lives(place).then_some(place)
+    }
+
+    fn endpoint_lives(&self, place: usize) -> bool {
+        let endpoint = self.endpoints.get(place);
+        endpoint.is_some_and(|endpoint| !endpoint.is_gone())
     }
 
     /// Adds an endpoint and returns its place.
     pub fn add(&mut self, endpoint: Endpoint) -> usize {
-        self.endpoints.push(endpoint);
-        self.endpoints.len().saturating_sub(1)
+        self.endpoints.add(endpoint)
     }
 
-    /// Whether an endpoint was chosen for `peer`.
+    /// Takes out the endpoint of the identifier `id`, whose device was removed.
+    pub fn lose(&mut self, id: *const rdma_cm_id) -> Option<Endpoint> {
+        let place = self.endpoints.position(|endpoint| endpoint.has_id(id))?;
+        self.remove(place)
+    }
+
+    /// Takes out the endpoint of the local address `source`, if there is one
+    /// without a device: another one takes its place.
+    pub fn remove_gone(&mut self, source: SocketAddr) -> Option<Endpoint> {
+        let place = self.endpoints.find(source)?;
+        if self.endpoint_lives(place) {
+            return None;
+        }
+        self.remove(place)
+    }
+
+    /// What has arrived stays. To the peers leads another way now.
+    fn remove(&mut self, place: usize) -> Option<Endpoint> {
+        let endpoint = self.endpoints.remove(place)?;
+        self.inbox.detach(place, &endpoint);
+        self.peers.retain(|_, peer| peer.endpoint != place);
+        Some(endpoint)
+    }
+
+    /// Whether an endpoint was chosen for `peer`, and has a device.
     pub fn knows(&self, peer: SocketAddr) -> bool {
-        self.peers.contains_key(&peer)
+        let known = self.peers.get(&peer);
+        known.is_some_and(|known| self.endpoint_lives(known.endpoint))
     }
 
     /// What to tell `peer` of this side, if an endpoint was chosen for it.
@@ -317,7 +319,7 @@ impl Core {
     /// What the device says.
     pub fn progress(&mut self) -> Result<usize> {
         let mut total = 0usize;
-        for (place, endpoint) in self.endpoints.iter_mut().enumerate() {
+        for (place, endpoint) in self.endpoints.iter_mut() {
             let count = endpoint.progress(|arrival| {
                 if self.only.is_some_and(|only| only != arrival.source) {
                     return false;
@@ -325,10 +327,7 @@ impl Core {
                 if let Some(peer) = self.peers.get_mut(&arrival.source) {
                     peer.heard = Instant::now();
                 }
-                self.inbox.push_back(Message {
-                    source: arrival.source,
-                    body: Body::Slot(place, arrival),
-                });
+                self.inbox.add_arrival(place, arrival);
                 true
             })?;
             total = total.saturating_add(count);
@@ -338,13 +337,8 @@ impl Core {
 
     /// Takes a datagram from the side channel, if there is room.
     pub fn deliver(&mut self, source: SocketAddr, data: &[u8], settings: &Settings) {
-        if self.owned < usize::from(settings.receive_queue) {
-            self.owned = self.owned.saturating_add(1);
-            self.inbox.push_back(Message {
-                source,
-                body: Body::Owned(data.to_vec()),
-            });
-        }
+        let most = usize::from(settings.receive_queue);
+        self.inbox.add_copy(source, data, most);
     }
 
     /// Whether a datagram has arrived.
@@ -367,56 +361,12 @@ impl Core {
     /// # Errors
     /// `EAGAIN` if there is none, else what libibverbs says.
     pub fn receive(&mut self, target: &mut Cursor<'_>, peek: bool) -> Result<Received> {
-        let message = self
-            .inbox
-            .front()
-            .ok_or(Error::new(libc::EAGAIN, "receive a datagram"))?;
-        let room = target.remaining();
-        let length = match &message.body {
-            Body::Slot(place, arrival) => {
-                if let Some(endpoint) = self.endpoints.get(*place) {
-                    endpoint.copy(arrival, target);
-                }
-                arrival.length
-            }
-            Body::Owned(data) => {
-                // SAFETY: a slice is readable; it is no buffer of the
-                // program's.
-                unsafe { target.write(data.as_ptr(), data.len().min(room)) };
-                data.len()
-            }
-        };
-        let received = Received {
-            source: message.source,
-            length,
-            copied: length.min(room),
-        };
-        if !peek {
-            self.consume()?;
-        }
-        Ok(received)
+        self.inbox.receive(&mut self.endpoints, target, peek)
     }
 
     /// Bytes of the first datagram, 0 if there is none.
     pub fn first_length(&self) -> usize {
-        self.inbox.front().map_or(0, |message| match &message.body {
-            Body::Slot(_, arrival) => arrival.length,
-            Body::Owned(data) => data.len(),
-        })
-    }
-
-    fn consume(&mut self) -> Result<()> {
-        match self.inbox.pop_front().map(|message| message.body) {
-            Some(Body::Slot(place, arrival)) => match self.endpoints.get_mut(place) {
-                Some(endpoint) => endpoint.release(arrival.slot),
-                None => Ok(()),
-            },
-            Some(Body::Owned(_)) => {
-                self.owned = self.owned.saturating_sub(1);
-                Ok(())
-            }
-            None => Ok(()),
-        }
+        self.inbox.first_length()
     }
 
     /// Makes sure that the next completion is notified; returns whether that
@@ -426,7 +376,7 @@ impl Core {
     /// What libibverbs says.
     pub fn arm(&mut self) -> Result<bool> {
         let mut fresh = false;
-        for endpoint in &mut self.endpoints {
+        for (_, endpoint) in self.endpoints.iter_mut() {
             fresh |= endpoint.arm()?;
         }
         Ok(fresh)
@@ -435,7 +385,7 @@ impl Core {
     /// Takes all notifications. Returns the descriptors from which there will be
     /// none any more.
     pub fn take_notifications(&mut self) -> Vec<RawFd> {
-        let silent = |endpoint: &mut Endpoint| {
+        let silent = |(_, endpoint): (usize, &mut Endpoint)| {
             let silent = !endpoint.take_notification();
             silent.then(|| endpoint.completions().notification_fd())
         };

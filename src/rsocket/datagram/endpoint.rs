@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::ptr;
 use std::sync::Arc;
 
+use crate::abi::rdma_cm_id;
 use crate::cm::device::Transport;
 use crate::cm::{address, qp, transition};
 use crate::error::{Error, Result};
@@ -179,6 +180,16 @@ impl Endpoint {
         length.saturating_add(header::direct_len(self.source)) <= self.most
     }
 
+    /// Whether its identifier is `id`.
+    pub fn has_id(&self, id: *const rdma_cm_id) -> bool {
+        ptr::eq(self.id.as_pointer(), id)
+    }
+
+    /// Whether its device is gone, and it with that.
+    pub fn is_gone(&self) -> bool {
+        self.health == Health::Gone
+    }
+
     /// Whether datagrams can be sent by the queue pair.
     pub fn works(&self) -> bool {
         self.health == Health::Works
@@ -312,6 +323,18 @@ impl Endpoint {
 
     fn receive_offset(&self, slot: u16) -> usize {
         usize::from(slot).saturating_mul(self.stride)
+    }
+
+    /// A copy of the data of an arrival.
+    pub fn read(&self, arrival: &Arrival) -> Vec<u8> {
+        let mut data = vec![0; arrival.length];
+        let pointer = self.receive.pointer(arrival.offset, arrival.length);
+        if let Some(from) = pointer {
+            // SAFETY: bytes of a slot that the device has filled and not been
+            // given back, and room for as many.
+            unsafe { ptr::copy_nonoverlapping(from, data.as_mut_ptr(), data.len()) };
+        }
+        data
     }
 
     /// Copies the data of an arrival to `target`, as much as fits.

@@ -7,6 +7,8 @@
 //! | [`header`] | formats of headers |
 //! | [`udp`] | the UDP socket |
 //! | [`endpoint`] | a queue pair with its memory |
+//! | [`endpoints`] | those of a socket, by place |
+//! | [`inbox`] | what has arrived |
 //! | [`path`] | address handles from resolved routes |
 //! | [`core`] | peers, queue pairs and arrivals under the socket's lock |
 //! | [`option`] | options |
@@ -24,7 +26,9 @@ mod background;
 pub mod core;
 mod end;
 pub mod endpoint;
+pub mod endpoints;
 pub mod header;
+pub mod inbox;
 mod naming;
 pub mod option;
 pub mod path;

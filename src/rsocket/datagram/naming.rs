@@ -84,6 +84,8 @@ impl Datagram {
         if let Some(place) = core.find(source) {
             return Ok(place);
         }
+        // It has the address that the new one is to have.
+        drop(core.remove_gone(source));
         let channel = self.channel()?;
         let settings = self.options().settle();
         // SAFETY: the socket drops the channel after its endpoints.

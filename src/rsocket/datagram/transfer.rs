@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::Datagram;
-use super::core::{Local, Received, Way};
+use super::core::{Local, Way};
 use super::endpoint::SLOT;
 use super::header::{self, Purpose, plain};
+use super::inbox::Received;
 use crate::error::{Error, Result};
 use crate::lock::locked;
 use crate::rsocket::vectors::Cursor;
