@@ -52,6 +52,8 @@ enum Task {
     /// Install the libraries, headers, files for pkg-config, srp-target and manual
     /// pages
     Install(install::Args),
+    /// Remove what `install` has put below a prefix
+    Uninstall(install::UninstallArgs),
     /// Regenerate docs/symbols.md, the status of every exported name
     Matrix(matrix::Args),
     /// Run a command in a virtual machine that has a soft-RoCE device
@@ -71,6 +73,7 @@ impl Task {
             Self::Root(args) => args.run(),
             Self::Guest(args) => args.run(),
             Self::Install(args) => args.run(),
+            Self::Uninstall(args) => args.run(),
             Self::Matrix(args) => args.run(),
             Self::Vm(args) => args.run(),
         }

@@ -76,8 +76,8 @@ fn page(dir: &Path, function: &str) -> Result<String> {
     fs::read_to_string(&path).with_context(|| format!("no {}", path.display()))
 }
 
-/// The function whose page this one stands for.
-fn link(text: &str) -> Option<&str> {
+/// The page of the same section that this one stands for.
+pub fn link(text: &str) -> Option<&str> {
     text.strip_prefix(".so man3/")?
         .trim_end()
         .strip_suffix(".3")

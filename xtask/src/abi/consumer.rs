@@ -2,13 +2,14 @@
 //! installed tree of ours, shared and static, in C and C++, and against the
 //! original, to run on ours without being relinked.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Result, bail, ensure};
 
 use super::binary::run_program;
-use crate::install::Tree;
+use crate::install::{self, Tree};
 use crate::report::Suite;
 use crate::{process, workspace};
 
@@ -39,6 +40,7 @@ pub fn run(stage: &Path, suite: &mut Suite) {
         "a program linked to the original runs on ours",
         consumer.relinked(stage),
     );
+    suite.check("uninstall leaves nothing", consumer.uninstall());
 }
 
 struct Consumer {
@@ -49,11 +51,21 @@ struct Consumer {
 impl Consumer {
     fn install(stage: &Path) -> Result<Self> {
         let prefix = workspace::target("abi/prefix")?;
-        Tree::new(&prefix, None, Path::new("lib"))?.install(stage)?;
+        // Of an earlier run that failed.
+        fs::remove_dir_all(&prefix)?;
+        let mut tree = Tree::new(&prefix, None, Path::new("lib"))?;
+        tree.install(stage)?;
+        tree.keep_record()?;
         Ok(Self {
             prefix,
             source: workspace::root().join("xtask/abi/consumer.c"),
         })
+    }
+
+    fn uninstall(&self) -> Result<()> {
+        install::uninstall(&self.prefix)?;
+        ensure!(!self.prefix.exists(), "{} exists", self.prefix.display());
+        Ok(())
     }
 
     fn version(&self) -> Result<()> {

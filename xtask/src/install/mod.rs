@@ -1,16 +1,23 @@
 //! `cargo xtask install`: what a distribution's library and development
 //! package hold: the shared library with its links, the static library, the
 //! headers, the same of libsrpt, the preload library, the files for pkg-config,
-//! srp-target, manual pages and licences.
+//! srp-target, manual pages and licences. `cargo xtask uninstall` takes them
+//! away again.
+
+mod record;
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
-use crate::{headers, library, workspace};
+use crate::{headers, library, man, workspace};
+use record::Record;
+
+/// Below the prefix, what was installed there. Packages have records of their
+/// own, and none of this.
+const RECORD: &str = "share/doc/librdmacm/installed-files";
 
 /// A library that is installed.
 struct Library {
@@ -48,10 +55,11 @@ pub struct Args {
 impl Args {
     /// Builds the library and installs everything.
     pub fn run(self) -> Result<ExitCode> {
-        let tree = Tree::new(&self.prefix, self.destdir.as_deref(), &self.libdir)?;
+        let mut tree = Tree::new(&self.prefix, self.destdir.as_deref(), &self.libdir)?;
         tree.install(&library::stage_srpt()?)?;
         tree.install_preload(&library::stage_preload()?)?;
         tree.install_srp_target(&library::stage_srp_target()?)?;
+        tree.keep_record()?;
         println!(
             "installed below {}",
             tree.destination(&tree.prefix).display()
@@ -66,11 +74,44 @@ impl Args {
     }
 }
 
+/// Command line of `cargo xtask uninstall`.
+#[derive(clap::Args)]
+pub struct UninstallArgs {
+    /// The prefix that was installed to
+    #[arg(long, default_value = "/usr/local", value_name = "DIR")]
+    prefix: PathBuf,
+}
+
+impl UninstallArgs {
+    /// Removes what was installed.
+    pub fn run(self) -> Result<ExitCode> {
+        let removed = uninstall(&self.prefix)?;
+        println!("removed {removed} files below {}", self.prefix.display());
+        println!("run ldconfig if the dynamic loader has cached them");
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Removes what installations below `prefix` have put there, nothing else, and
+/// returns how many files that were.
+pub fn uninstall(prefix: &Path) -> Result<usize> {
+    let kept = std::path::absolute(prefix)
+        .context("a prefix is needed")?
+        .join(RECORD);
+    ensure!(
+        kept.exists(),
+        "nothing was installed: no {}",
+        kept.display()
+    );
+    Record::read(&kept)?.remove()
+}
+
 /// Where an installation goes.
 pub struct Tree {
     prefix: PathBuf,
     destdir: Option<PathBuf>,
     libdir: PathBuf,
+    record: Record,
 }
 
 impl Tree {
@@ -81,12 +122,13 @@ impl Tree {
         Ok(Self {
             libdir: prefix.join(libdir),
             destdir: destdir.map(std::path::absolute).transpose()?,
+            record: Record::read(&prefix.join(RECORD))?,
             prefix,
         })
     }
 
     /// Installs everything; `stage` holds the finished shared library.
-    pub fn install(&self, stage: &Path) -> Result<()> {
+    pub fn install(&mut self, stage: &Path) -> Result<()> {
         let root = workspace::root();
         for library in &LIBRARIES {
             self.install_library(library, stage)?;
@@ -96,18 +138,23 @@ impl Tree {
         for page in files(&root.join("man"))? {
             let section = page.extension().unwrap_or_default().to_string_lossy();
             let name = page.file_name().unwrap_or_default();
-            copy(&page, &man.join(format!("man{section}")).join(name), 0o644)?;
+            let to = man.join(format!("man{section}")).join(name);
+            // Not every reader of a page by its path follows a link within it.
+            match man::link(&fs::read_to_string(&page)?) {
+                Some(other) => self.record.link(&format!("{other}.{section}"), &to)?,
+                None => self.record.copy(&page, &to, 0o644)?,
+            }
         }
 
         let doc = self.destination(&self.prefix.join("share/doc/librdmacm"));
         for name in ["LICENSE-APACHE", "LICENSE-MIT", "README.md", "CHANGELOG.md"] {
-            copy(&root.join(name), &doc.join(name), 0o644)?;
+            self.record.copy(&root.join(name), &doc.join(name), 0o644)?;
         }
         Ok(())
     }
 
     /// Installs a library with all that programs need to be compiled with it.
-    fn install_library(&self, library: &Library, stage: &Path) -> Result<()> {
+    fn install_library(&mut self, library: &Library, stage: &Path) -> Result<()> {
         let root = workspace::root();
         let name = library.name;
         let manifest = Manifest::read(&root.join(library.crate_folder), &root)?;
@@ -117,12 +164,13 @@ impl Tree {
             format!("{name}.so.1"),
             format!("{name}.so.{}", manifest.version),
         );
-        copy(&stage.join(&soname), &libdir.join(&file), 0o755)?;
-        link(&file, &libdir.join(&soname))?;
-        link(&soname, &libdir.join(format!("{name}.so")))?;
+        let record = &mut self.record;
+        record.copy(&stage.join(&soname), &libdir.join(&file), 0o755)?;
+        record.link(&file, &libdir.join(&soname))?;
+        record.link(&soname, &libdir.join(format!("{name}.so")))?;
         let archive = format!("{name}.a");
         let built = library::target_directory()?.join("release").join(&archive);
-        copy(&built, &libdir.join(archive), 0o644)?;
+        record.copy(&built, &libdir.join(archive), 0o644)?;
 
         let pc = format!("{name}.pc");
         let template = fs::read_to_string(root.join(format!("pkgconfig/{pc}.in")))?;
@@ -131,34 +179,43 @@ impl Tree {
             .replace("@libdir@", &self.libdir.to_string_lossy())
             .replace("@url@", &manifest.url)
             .replace("@version@", &manifest.version);
-        write(&libdir.join("pkgconfig").join(pc), &text)?;
+        record.write(&libdir.join("pkgconfig").join(pc), &text)?;
 
         let include = self.destination(&self.prefix.join("include"));
         for (crate_folder, header) in headers::of_crates() {
             if crate_folder == library.crate_folder {
                 let from = root.join(crate_folder).join("include").join(header);
-                copy(&from, &include.join(header), 0o644)?;
+                self.record.copy(&from, &include.join(header), 0o644)?;
             }
         }
         Ok(())
     }
 
     /// Installs the preload library, with the names that the original's has.
-    fn install_preload(&self, stage: &Path) -> Result<()> {
+    fn install_preload(&mut self, stage: &Path) -> Result<()> {
         let to = self.destination(&self.libdir).join(library::PRELOAD);
-        copy(&stage.join(library::PRELOAD), &to, 0o755)?;
+        self.record
+            .copy(&stage.join(library::PRELOAD), &to, 0o755)?;
         for version in ["1", "1.0.0"] {
             let name = to.with_extension(format!("so.{version}"));
-            link("librspreload.so", &name)?;
+            self.record.link("librspreload.so", &name)?;
         }
         Ok(())
     }
 
     /// Installs the program in `stage`.
-    fn install_srp_target(&self, stage: &Path) -> Result<()> {
+    fn install_srp_target(&mut self, stage: &Path) -> Result<()> {
         const NAME: &str = "srp-target";
         let bin = self.destination(&self.prefix.join("bin"));
-        copy(&stage.join(NAME), &bin.join(NAME), 0o755)
+        self.record.copy(&stage.join(NAME), &bin.join(NAME), 0o755)
+    }
+
+    /// Keeps what was installed for [`uninstall`]; not in a package.
+    pub fn keep_record(&mut self) -> Result<()> {
+        if self.destdir.is_some() {
+            return Ok(());
+        }
+        self.record.keep(&self.prefix.join(RECORD))
     }
 
     /// Where `path` is written to.
@@ -211,36 +268,6 @@ fn files(dir: &Path) -> Result<Vec<PathBuf>> {
     }
     paths.sort();
     Ok(paths)
-}
-
-fn copy(from: &Path, to: &Path, mode: u32) -> Result<()> {
-    replace(to)?;
-    fs::copy(from, to)
-        .with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
-    fs::set_permissions(to, fs::Permissions::from_mode(mode))?;
-    Ok(())
-}
-
-fn write(to: &Path, text: &str) -> Result<()> {
-    replace(to)?;
-    fs::write(to, text).with_context(|| format!("cannot write {}", to.display()))
-}
-
-fn link(target: &str, to: &Path) -> Result<()> {
-    replace(to)?;
-    symlink(target, to).with_context(|| format!("cannot link {}", to.display()))
-}
-
-/// Makes room for `path`. An older file is removed, not overwritten: a running
-/// program may have it mapped.
-fn replace(path: &Path) -> Result<()> {
-    if let Some(parent) = path.parent() {
-        workspace::create(parent.to_path_buf())?;
-    }
-    if path.symlink_metadata().is_ok() {
-        fs::remove_file(path).with_context(|| format!("cannot replace {}", path.display()))?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]
