@@ -43,16 +43,7 @@ impl Program {
         running.wait_until("listened", |program| {
             Ok(program.output().contains("listening: "))
         })?;
-        let said = running.output();
-        let value = |key: &str| {
-            let rest = said.split_once(key)?.1;
-            Some(rest.split([',', '\n']).next()?.to_owned())
-        };
-        let ids = value("id_ext=").zip(value("ioc_guid="));
-        let address = Address {
-            ids: ids.context("srp-target names no target port")?,
-            portal,
-        };
+        let address = announced(&running.output(), portal)?;
         Ok(Target { running, address })
     }
 
@@ -64,6 +55,19 @@ impl Program {
         ensure!(!output.status.success(), "it started");
         Ok(String::from_utf8_lossy(&output.stderr).into_owned())
     }
+}
+
+/// Where to find a target at `portal`, by what it has `said`.
+pub fn announced(said: &str, portal: String) -> Result<Address> {
+    let value = |key: &str| {
+        let rest = said.split_once(key)?.1;
+        Some(rest.split([',', '\n']).next()?.to_owned())
+    };
+    let ids = value("id_ext=").zip(value("ioc_guid="));
+    Ok(Address {
+        ids: ids.context("srp-target names no target port")?,
+        portal,
+    })
 }
 
 impl Target {

@@ -1,7 +1,7 @@
 //! Suite `hosts`: two machines on a link. Unmodified programs and groups
 //! across it in every pairing of our library and the original; then what an
 //! application sees when the link or the other machine fails while it
-//! resolves, connects or is connected. Every outcome must come within a time
+//! resolves, connects or is connected. Between them, SRP over a bad link. Every outcome must come within a time
 //! limit.
 //!
 //! The first machine runs the tests and drives the second one (`remote`).
@@ -11,6 +11,7 @@
 mod end;
 mod failures;
 mod remote;
+mod srp;
 mod traffic;
 
 use std::path::PathBuf;
@@ -21,6 +22,7 @@ use anyhow::{Context, Result, ensure};
 use self::remote::Remote;
 use super::compile;
 use crate::guest::{Bench, variable};
+use crate::library;
 use crate::place::Place;
 use crate::report::{Collector, Outcome, Suite};
 use crate::vm::pair::Labelled;
@@ -28,8 +30,9 @@ use crate::vm::pair::Labelled;
 /// The longest both machines may run.
 const LIMIT: Duration = Duration::from_secs(900);
 
-/// Compiles what the suite runs and returns its folder.
+/// Compiles what the suite runs and returns its folder; srp-target is staged.
 pub fn build() -> Result<PathBuf> {
+    library::stage_srp_target()?;
     compile(&["across.c"], "across", &["-lrdmacm", "-libverbs"])
 }
 
@@ -57,5 +60,6 @@ pub fn inside(bench: &Bench, suite: &mut Suite) -> Result<()> {
     }
     let remote = Remote::new();
     traffic::run(bench, &remote, suite)?;
+    srp::run(bench, &remote, suite);
     failures::run(bench, &remote, suite)
 }
