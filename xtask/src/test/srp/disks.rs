@@ -8,12 +8,13 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 
 use super::{Case, Lab, case, close};
-use crate::guest::srp::initiator;
+use crate::guest::srp::initiator::{self, Disk};
 use crate::guest::srp::{names, read, sh, until, write};
 
 pub const CASES: &[Case] = &[
     case("sg_inq and the vital product data pages", inquiry),
     case("names stay the same over restarts", stable_names),
+    case("reads and writes by commands of every length", lengths),
     case("logical units 0 and 200, and none between", numbers),
     case("read-only disks", read_only),
     case("reading beyond the end", beyond_the_end),
@@ -84,6 +85,41 @@ fn stable_names(lab: &Lab) -> Result<()> {
     Ok(())
 }
 
+/// The generic device of a disk: past the block layer.
+fn generic(disk: &Disk) -> Result<String> {
+    let devices = names(format!("/sys/block/{}/device/scsi_generic", disk.name));
+    let device = devices.first().context("no generic device")?;
+    Ok(format!("/dev/{device}"))
+}
+
+/// Linux itself uses READ and WRITE (10) for disks of this size only.
+fn lengths(lab: &Lab) -> Result<()> {
+    const LENGTHS: [(u32, &str); 4] = [
+        (6, ""),
+        (10, "oflag=fua"),
+        (12, "oflag=fua"),
+        (16, "oflag=fua"),
+    ];
+    let (target, session) = lab.session("", "")?;
+    let device = generic(&session.disk()?)?;
+    for (place, (length, flags)) in (0..).zip(LENGTHS) {
+        let first = place * 64;
+        sh(&format!(
+            "head -c 32768 /dev/urandom >/tmp/written
+             sg_dd if=/tmp/written of={device} bs=512 seek={first} count=64 cdbsz={length} {flags}"
+        ))?;
+        for (other, _) in LENGTHS {
+            sh(&format!(
+                "sg_dd if={device} of=/tmp/read bs=512 skip={first} count=64 cdbsz={other}
+                 cmp /tmp/written /tmp/read"
+            ))
+            .with_context(|| format!("written by {length}, read by {other} bytes"))?;
+        }
+    }
+    close(target, session)?;
+    Ok(())
+}
+
 fn numbers(lab: &Lab) -> Result<()> {
     let (zero, far) = (lab.image("zero", 16)?, lab.image("far", 32)?);
     let target = lab.program.start(&format!(
@@ -120,10 +156,9 @@ fn read_only(lab: &Lab) -> Result<()> {
         let disk = session.disk()?;
         ensure!(read(format!("/sys/block/{}/ro", disk.name))? == "1");
         // Past the block layer, which would refuse by itself.
-        let generic = names(format!("/sys/block/{}/device/scsi_generic", disk.name));
-        let generic = generic.first().context("no generic device")?;
+        let generic = generic(&disk)?;
         let write = format!(
-            "head -c 512 /dev/zero | sg_raw --send=512 /dev/{generic} 2a 00 00 00 00 00 00 00 01 00 2>&1 || true"
+            "head -c 512 /dev/zero | sg_raw --send=512 {generic} 2a 00 00 00 00 00 00 00 01 00 2>&1 || true"
         );
         let said = sh(&write)?;
         ensure!(said.contains("Write protected"), "{said}");
@@ -252,6 +287,17 @@ fn resize(lab: &Lab) -> Result<()> {
     file.set_len(96 << 20)?;
     target.signal("HUP")?;
     target.wait_output("now 196608 blocks", 1)?;
+    let ready = format!(
+        "sg_raw {} 00 00 00 00 00 00 2>&1 || true",
+        disk.path().display()
+    );
+    let said = sh(&ready)?;
+    ensure!(said.contains("apacity data has changed"), "{said}");
+    let said = sh(&ready)?;
+    ensure!(
+        !said.contains("apacity data has changed"),
+        "told twice: {said}"
+    );
     write(format!("/sys/block/{}/device/rescan", disk.name), "1")?;
     until("the disk has grown", || {
         Ok((disk.bytes()? == 96 << 20).then_some(()))

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use super::{Case, Lab, case, close, thorough};
 use crate::guest::srp::initiator::{self, Address};
 use crate::guest::srp::kernel_log::Mark;
+use crate::guest::srp::sh;
 use crate::guest::srp::target::Target;
 use crate::guest::variable;
 
@@ -22,7 +23,10 @@ pub const CASES: &[Case] = &[
     case("refused: too many sessions", too_many),
     case("refused: nobody listens", nobody_listens),
     case("refused: logged in already", twice),
-    case("srp-target says why it cannot start", start_errors),
+    case(
+        "srp-target has a help text, and says why it cannot start",
+        start_errors,
+    ),
     case(
         "srp-target ends on SIGTERM with a session",
         end_with_session,
@@ -184,6 +188,11 @@ fn twice(lab: &Lab) -> Result<()> {
 }
 
 fn start_errors(lab: &Lab) -> Result<()> {
+    let help = sh(&format!("{} --help", lab.program.file.display()))?;
+    ensure!(
+        help.contains("--portal") && help.contains("SIGTERM"),
+        "{help}"
+    );
     let image = lab.image("disk", 1)?;
     let (image, ip) = (image.display(), &lab.program.ip);
     for (options, says) in [

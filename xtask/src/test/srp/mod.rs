@@ -1,9 +1,9 @@
 //! Suite `srp`: the kernel's own initiator, untouched, on our target program.
 //!
-//! Every case starts its own target and logs in; after it, whether it passed or
-//! not, the machine is made as it was before ([`clean`]). If that is not
-//! possible, or a case has no end, the cases that are left get a fresh machine.
-//! So the cases are independent of one another, and several machines share them.
+//! Every case starts its own target and logs in; after it, the machine is made as
+//! it was before ([`clean`]). If that is not possible, or a case has failed or has
+//! no end, the cases that are left get a fresh machine. So the cases are
+//! independent of one another, and several machines share them.
 //!
 //! By default the long cases are as long as fits the time of a test run under
 //! emulation; asked for alone (`--only srp`) they have their full length.
@@ -215,11 +215,12 @@ pub fn inside(bench: &Bench, suite: &mut Suite) -> Result<()> {
             suite.record(case.name, Outcome::Failed(format!("no end in {limit:?}")));
             return Ok(());
         };
-        let cleaned = clean::restore(&lab.dir);
-        let usable = cleaned.is_ok();
+        let result = result.and(clean::restore(&lab.dir));
+        let failed = result.is_err();
         println!("# {} s", started.elapsed().as_secs());
-        suite.check(case.name, result.and(cleaned));
-        if !usable {
+        suite.check(case.name, result);
+        // What else it may have left, nobody knows.
+        if failed {
             return Ok(());
         }
     }
