@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 use super::device;
 use crate::library::Library;
@@ -162,14 +162,22 @@ impl Running {
         Ok(())
     }
 
+    /// Asks it to end (SIGTERM).
+    pub fn terminate(&self) -> Result<()> {
+        kill_process(self.process()?, Signal::TERM).context("kill")
+    }
+
+    fn process(&self) -> Result<Pid> {
+        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw);
+        pid.context("no process number")
+    }
+
     /// Waits for its end up to `limit`; `None` when it still runs.
     pub fn wait_for(&mut self, limit: Duration) -> Result<Option<ExitStatus>> {
         if let Some(status) = self.child.try_wait()? {
             return Ok(Some(status));
         }
-        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw);
-        let pid = pid.context("no process number")?;
-        let handle = pidfd_open(pid, PidfdFlags::empty()).context("pidfd_open")?;
+        let handle = pidfd_open(self.process()?, PidfdFlags::empty()).context("pidfd_open")?;
         let limit = Timespec::try_from(limit)?;
         let ended =
             poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&limit)).context("poll")?;

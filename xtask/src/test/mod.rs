@@ -102,9 +102,6 @@ enum Name {
 }
 
 impl Name {
-    /// Suites that run only where they are named.
-    const ON_DEMAND: [Self; 1] = [Self::Srp];
-
     /// All, in the order they begin: of those that need a device the long ones
     /// first.
     const ALL: [Self; 15] = [
@@ -113,6 +110,7 @@ impl Name {
         Self::Abi,
         Self::Valgrind,
         Self::Conformance,
+        Self::Srp,
         Self::Clients,
         Self::Interop,
         Self::Preload,
@@ -120,7 +118,6 @@ impl Name {
         Self::Containers,
         Self::Hosts,
         Self::Helgrind,
-        Self::Srp,
         Self::Faults,
         Self::Soak,
     ];
@@ -240,10 +237,7 @@ impl Args {
     /// What to run where.
     fn rounds(&self) -> Vec<Round> {
         let asked = |names: &[Name]| {
-            let wanted = |name: &Name| match self.only.as_slice() {
-                [] => !Name::ON_DEMAND.contains(name),
-                only => only.contains(name),
-            };
+            let wanted = |name: &Name| self.only.is_empty() || self.only.contains(name);
             names.iter().copied().filter(wanted).collect()
         };
         let round = |column, names: &[Name]| Round {

@@ -8,9 +8,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use super::initiator::Address;
+use super::sh;
 use crate::guest::program::{self, Running};
 use crate::library::Library;
-use crate::process;
 
 const PORT: u16 = 5555;
 
@@ -101,7 +101,7 @@ impl Target {
 
     /// Sends it a signal.
     pub fn signal(&self, name: &str) -> Result<()> {
-        process::output(Command::new("kill").args([format!("-{name}"), self.pid().to_string()]))?;
+        sh(&format!("kill -{name} {}", self.pid()))?;
         Ok(())
     }
 

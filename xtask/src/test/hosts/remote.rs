@@ -147,6 +147,11 @@ impl There<'_> {
         self.call("mapped").map(PathBuf::from)
     }
 
+    /// Asks it to end (SIGTERM).
+    pub fn terminate(&self) -> Result<()> {
+        self.call("terminate").map(drop)
+    }
+
     /// Waits for its end, and demands that it succeeds.
     pub fn wait_success(&self) -> Result<()> {
         self.call("finish").map(drop)
@@ -211,6 +216,7 @@ fn obey(request: &str, number: usize, programs: &mut BTreeMap<usize, Running>) -
         })?,
         "output" => return Ok(program.output()),
         "mapped" => return Ok(program.mapped()?.display().to_string()),
+        "terminate" => program.terminate()?,
         "finish" => program.wait_success()?,
         _ => bail!("what is {verb}?"),
     }

@@ -64,7 +64,7 @@ fn across(bench: &Bench, remote: &Remote) -> Result<()> {
     jobs?;
     ensure!(!lost.contains("(dropped 0,"), "nothing was lost: {lost}");
     session.logout()?;
-    remote.shell("pkill -TERM -x srp-target")?;
+    target.terminate()?;
     target.wait_success()
 }
 

@@ -1,7 +1,5 @@
 //! libsrpt for programs in C: the example of srpt(7), on our librdmacm.
 
-use std::process::Command;
-
 use anyhow::{Result, ensure};
 
 use super::{Case, Lab, case};
@@ -10,7 +8,6 @@ use crate::guest::ip;
 use crate::guest::program;
 use crate::guest::srp::initiator::{self, Address};
 use crate::guest::srp::sh;
-use crate::process;
 
 pub const CASES: &[Case] = &[
     case("libsrpt: the example in C serves a disk", serves),
@@ -57,7 +54,7 @@ fn serve(lab: &Lab, options: &[&str]) -> Result<()> {
     session.logout()?;
     // Ended with a session: the initiator is told.
     let session = initiator::login(&address, "")?;
-    process::output(Command::new("kill").args(["-TERM", &server.pid().to_string()]))?;
+    server.terminate()?;
     server.wait_success()?;
     drop(session);
     let said = server.output();
