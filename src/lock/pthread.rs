@@ -264,6 +264,17 @@ impl<T> OnceCell<T> {
         value
     }
 
+    /// Gives it the value, unless it has one: then that comes back.
+    pub fn set(&self, value: T) -> Result<(), T> {
+        match &mut *clean(self.0.lock()) {
+            Some(_) => Err(value),
+            empty => {
+                *empty = Some(value);
+                Ok(())
+            }
+        }
+    }
+
     /// Takes the value out.
     pub fn take(&mut self) -> Option<T> {
         let mut value = clean(self.0.lock());
@@ -271,9 +282,15 @@ impl<T> OnceCell<T> {
     }
 }
 
+impl<T> std::fmt::Debug for OnceCell<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OnceCell").finish_non_exhaustive()
+    }
+}
+
 /// Atomic values whose stores a checker takes for what they are.
 pub mod atomic {
-    pub use std::sync::atomic::{AtomicU64, Ordering};
+    pub use std::sync::atomic::Ordering;
 
     macro_rules! stored {
         ($($name:ident: $type:ty;)*) => {$(
@@ -281,6 +298,7 @@ pub mod atomic {
             #[derive(Debug, Default)]
             pub struct $name(std::sync::atomic::$name);
 
+            #[allow(dead_code, reason = "all types have the same functions")]
             impl $name {
                 /// A value.
                 pub const fn new(value: $type) -> Self {
@@ -305,20 +323,34 @@ pub mod atomic {
         )*};
     }
 
-    stored! {
-        AtomicBool: bool;
-        AtomicU32: u32;
+    macro_rules! counted {
+        ($($name:ident: $type:ty;)*) => {$(
+            #[allow(dead_code, reason = "all types have the same functions")]
+            impl $name {
+                /// Adds to it and returns what it was.
+                pub fn fetch_add(&self, value: $type, ordering: Ordering) -> $type {
+                    self.0.fetch_add(value, ordering)
+                }
+
+                /// Takes from it and returns what it was.
+                pub fn fetch_sub(&self, value: $type, ordering: Ordering) -> $type {
+                    self.0.fetch_sub(value, ordering)
+                }
+            }
+        )*};
     }
 
-    impl AtomicU32 {
-        /// Adds to it and returns what it was.
-        pub fn fetch_add(&self, value: u32, ordering: Ordering) -> u32 {
-            self.0.fetch_add(value, ordering)
-        }
+    stored! {
+        AtomicBool: bool;
+        AtomicI32: i32;
+        AtomicU32: u32;
+        AtomicU64: u64;
+        AtomicUsize: usize;
+    }
 
-        /// Takes from it and returns what it was.
-        pub fn fetch_sub(&self, value: u32, ordering: Ordering) -> u32 {
-            self.0.fetch_sub(value, ordering)
-        }
+    counted! {
+        AtomicU32: u32;
+        AtomicU64: u64;
+        AtomicUsize: usize;
     }
 }

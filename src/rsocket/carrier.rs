@@ -3,9 +3,9 @@
 //! posted when is not decided here.
 
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::cm::device::Transport;
+use crate::lock::atomic::{AtomicUsize, Ordering};
 use crate::verbs::bindings::{
     IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
     ibv_send_wr, ibv_sge,

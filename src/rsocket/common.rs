@@ -3,10 +3,10 @@
 //! is to be reported next.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
+use crate::lock::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
 use super::wait::Waiters;
 

@@ -6,12 +6,12 @@ use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::cm::device::Device;
 use crate::cm::id::Id;
 use crate::cm::qp;
 use crate::error::{Error, Result};
+use crate::lock::atomic::{AtomicU32, Ordering};
 use crate::verbs::bindings::{
     ibv_ack_cq_events, ibv_comp_channel, ibv_cq, ibv_create_comp_channel, ibv_create_cq,
     ibv_destroy_comp_channel, ibv_destroy_cq, ibv_get_cq_event, ibv_qp_init_attr, ibv_qp_type,
@@ -187,7 +187,7 @@ impl Drop for Completions {
             // SAFETY: created in `new`; queue pairs that use it are gone, and
             // all notifications are acknowledged before.
             let status = unsafe {
-                ibv_ack_cq_events(self.cq, *self.events.get_mut());
+                ibv_ack_cq_events(self.cq, self.events.load(Ordering::Relaxed));
                 ibv_destroy_cq(self.cq)
             };
             if status != 0 {

@@ -6,11 +6,10 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use once_cell::sync::OnceCell;
-
 use crate::cm::id::Id;
 use crate::cm::qp;
 use crate::error::{Error, Result};
+use crate::lock::OnceCell;
 use crate::verbs::bindings::{
     IBV_QPT_RC, IBV_SEND_INLINE, IBV_WC_RECV, IBV_WC_RECV_RDMA_WITH_IMM, ibv_recv_wr, ibv_sge,
     ibv_wc,

@@ -8,10 +8,10 @@
 //! thread, which may be busy for long.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 use crate::error::Result;
-use crate::lock::{clean, locked};
+use crate::lock::{Condvar, Mutex, locked};
 use crate::thread;
 
 use super::fork::PerProcess;
@@ -33,8 +33,6 @@ struct Queue {
     current: Weak<Stream>,
     /// The thread sleeps: otherwise it needs no system call to wake it.
     asleep: bool,
-    /// Somebody waits for the end of the turn.
-    awaited: bool,
 }
 
 /// Posts what `stream` has gathered soon, in the background if possible.
@@ -60,12 +58,8 @@ pub fn release(stream: &Arc<Stream>) {
         let is_it = |other: &Weak<Stream>| std::ptr::eq(other.as_ptr(), Arc::as_ptr(stream));
         let mut queue = locked(&flusher.queue);
         queue.streams.retain(|other| !is_it(other));
-        let at_it = |queue: &mut Queue| {
-            let at_it = is_it(&queue.current);
-            queue.awaited |= at_it;
-            at_it
-        };
-        drop(clean(flusher.done.wait_while(queue, at_it)));
+        let at_it = |queue: &mut Queue| is_it(&queue.current);
+        drop(flusher.done.wait_while(queue, at_it));
     }
 }
 
@@ -88,13 +82,11 @@ impl Flusher {
         loop {
             let mut queue = locked(&self.queue);
             queue.current = Weak::new();
-            if std::mem::take(&mut queue.awaited) {
-                self.done.notify_all();
-            }
-            let mut queue = clean(self.arrival.wait_while(queue, |queue| {
+            self.done.notify_all();
+            let mut queue = self.arrival.wait_while(queue, |queue| {
                 queue.asleep = queue.streams.is_empty();
                 queue.asleep
-            }));
+            });
             queue.current = queue.streams.pop_front().unwrap_or_default();
             let stream = queue.current.upgrade();
             drop(queue);

@@ -3,12 +3,12 @@
 //! both share; so the child sees its parent's sockets as closed, and starts
 //! anew when it creates its own.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, Once};
+use std::sync::Once;
 
 use crate::cm::device;
 use crate::error::Result;
-use crate::lock::locked;
+use crate::lock::atomic::{AtomicU32, Ordering};
+use crate::lock::{Mutex, locked};
 
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 

@@ -5,9 +5,10 @@
 
 use std::fs;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 
 use crate::error::{Error, Result};
+use crate::lock::OnceCell;
 
 use super::connection::Connection;
 use super::service::{self, Watched};
@@ -103,7 +104,7 @@ impl Drop for Keepalive {
 
 /// Seconds of idleness by default, as for TCP.
 pub fn default_idle() -> i32 {
-    static DEFAULT: OnceLock<i32> = OnceLock::new();
+    static DEFAULT: OnceCell<i32> = OnceCell::new();
     *DEFAULT.get_or_init(|| {
         fs::read_to_string("/proc/sys/net/ipv4/tcp_keepalive_time")
             .ok()

@@ -3,11 +3,11 @@
 //! over; the service thread looks after them. The process's end waits for them
 //! for a while, as the kernel will not send what is left here.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Condvar, Mutex, Once};
+use std::sync::Once;
 use std::time::{Duration, Instant};
 
-use crate::lock::{clean, locked};
+use crate::lock::atomic::{AtomicU32, Ordering};
+use crate::lock::{Condvar, Mutex, locked};
 
 use super::fork;
 use super::socket::Socket;
@@ -63,10 +63,18 @@ impl Lingering {
     /// Waits until there are none, at most for `patience`. Returns whether that
     /// is so.
     pub fn wait(&self, patience: Duration) -> bool {
-        let sockets = locked(&self.sockets);
-        let any = |sockets: &mut Vec<(Socket, Instant)>| !sockets.is_empty();
-        let waited = clean(self.fewer.wait_timeout_while(sockets, patience, any));
-        !waited.1.timed_out()
+        let deadline = Instant::now().checked_add(patience);
+        let mut sockets = locked(&self.sockets);
+        while !sockets.is_empty() {
+            let left = deadline.map_or(patience, |end| {
+                end.saturating_duration_since(Instant::now())
+            });
+            if left.is_zero() {
+                return false;
+            }
+            (sockets, _) = self.fewer.wait_timeout(sockets, left);
+        }
+        true
     }
 }
 

@@ -3,10 +3,9 @@
 //! is not decided here.
 
 use std::ptr::{self, NonNull};
-use std::sync::Mutex;
 
 use crate::error::{Error, Result};
-use crate::lock::locked;
+use crate::lock::{Mutex, locked};
 use crate::verbs::bindings::{
     IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE, ibv_dereg_mr, ibv_mr, ibv_pd, ibv_reg_mr,
 };

@@ -6,11 +6,11 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::{Arc, Condvar, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::lock::{clean, locked};
+use crate::lock::{Condvar, Mutex, locked};
 use crate::thread;
 
 use super::fork::PerProcess;
@@ -55,8 +55,6 @@ struct Turn {
     busy: bool,
     /// Addresses of the objects that it holds, once that is known.
     holds: Option<[usize; 2]>,
-    /// Those who wait for a turn to end.
-    waiting: usize,
 }
 
 impl Turn {
@@ -124,12 +122,10 @@ pub fn release<T: ?Sized>(fd: RawFd, object: *const T) {
     forget(fd, object);
     if let Some(service) = SERVICE.get() {
         let object = object.cast::<()>().addr();
-        let mut turn = locked(&service.turn);
-        turn.waiting = turn.waiting.saturating_add(1);
+        let turn = locked(&service.turn);
         let number = turn.number;
         let held = |turn: &mut Turn| turn.may_hold(number, object);
-        turn = clean(service.turn_over.wait_while(turn, held));
-        turn.waiting = turn.waiting.saturating_sub(1);
+        drop(service.turn_over.wait_while(turn, held));
     }
 }
 
@@ -228,11 +224,7 @@ impl Service {
     fn set_turn(&self, change: impl FnOnce(&mut Turn)) {
         let mut turn = locked(&self.turn);
         change(&mut turn);
-        let awaited = turn.waiting > 0;
-        drop(turn);
-        if awaited {
-            self.turn_over.notify_all();
-        }
+        self.turn_over.notify_all();
     }
 
     fn handle_object(&self, fd: RawFd) {

@@ -3,8 +3,9 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::OnceLock;
 use std::time::Duration;
+
+use crate::lock::OnceCell;
 
 const FOLDER: &str = "/etc/rdma/rsocket";
 
@@ -44,7 +45,7 @@ pub struct Defaults {
 impl Defaults {
     /// Read from files when first asked for.
     pub fn get() -> &'static Self {
-        static DEFAULTS: OnceLock<Defaults> = OnceLock::new();
+        static DEFAULTS: OnceCell<Defaults> = OnceCell::new();
         DEFAULTS.get_or_init(|| Self::read(Path::new(FOLDER)))
     }
 

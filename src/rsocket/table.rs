@@ -7,9 +7,9 @@
 
 use std::mem::ManuallyDrop;
 use std::os::fd::RawFd;
-use std::sync::{OnceLock, PoisonError, RwLock};
 
 use crate::error::{Error, Result};
+use crate::lock::{OnceCell, RwLock, clean};
 
 use super::fork;
 
@@ -32,7 +32,7 @@ pub enum Removed<T> {
 /// A map from descriptors to references.
 #[derive(Debug)]
 pub struct Table<T> {
-    pages: [OnceLock<Box<[Slot<T>]>>; PAGES],
+    pages: [OnceCell<Box<[Slot<T>]>>; PAGES],
 }
 
 impl<T: Clone> Default for Table<T> {
@@ -45,7 +45,7 @@ impl<T: Clone> Table<T> {
     /// An empty map.
     pub const fn new() -> Self {
         Self {
-            pages: [const { OnceLock::new() }; PAGES],
+            pages: [const { OnceCell::new() }; PAGES],
         }
     }
 
@@ -64,7 +64,7 @@ impl<T: Clone> Table<T> {
     /// not count.
     pub fn get(&self, fd: RawFd) -> Option<T> {
         let slot = self.slot(fd)?;
-        let slot = slot.read().unwrap_or_else(PoisonError::into_inner);
+        let slot = clean(slot.read());
         match &*slot {
             Some((generation, object)) if *generation == fork::generation() => Some(object.clone()),
             _ => None,
@@ -81,10 +81,7 @@ impl<T: Clone> Table<T> {
         let page = self.pages.get(page).ok_or(FULL)?;
         let page = page.get_or_init(|| (0..PAGE).map(|_| RwLock::new(None)).collect());
         let slot = page.get(slot).ok_or(FULL)?;
-        let old = slot
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .replace((fork::generation(), object));
+        let old = clean(slot.write()).replace((fork::generation(), object));
         if let Some((generation, old)) = old {
             if generation == fork::generation() {
                 log::warn!("descriptor {fd} was closed by close(2), its socket lives on");
@@ -99,10 +96,7 @@ impl<T: Clone> Table<T> {
     /// Makes `fd` stand for nothing, and returns what it stood for.
     pub fn remove(&self, fd: RawFd) -> Option<Removed<T>> {
         let slot = self.slot(fd)?;
-        let (generation, object) = slot
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()?;
+        let (generation, object) = clean(slot.write()).take()?;
         Some(if generation == fork::generation() {
             Removed::Own(object)
         } else {

@@ -8,12 +8,12 @@
 use std::cell::Cell;
 use std::cell::RefCell;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::lock::locked;
+use crate::lock::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use crate::lock::{Mutex, locked};
 
 use super::fork;
 use super::settings::Defaults;

@@ -23,10 +23,10 @@ mod state;
 mod work;
 
 use std::os::fd::RawFd;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use crate::error::Error;
-use crate::lock::locked;
+use crate::lock::{Mutex, locked};
 
 use super::endpoint::Endpoint;
 use super::flow::{Inbox, Outbox};

@@ -37,12 +37,10 @@ pub mod udp;
 
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::{Arc, Mutex, MutexGuard};
-
-use once_cell::sync::OnceCell;
+use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::lock::locked;
+use crate::lock::{Mutex, MutexGuard, OnceCell, locked};
 
 use self::core::Core;
 use self::option::Options;

@@ -1,12 +1,12 @@
 //! Waiting on a set: which events of sockets and of ordinary members there are.
 
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use libc::epoll_event;
 
 use crate::error::{Error, Result};
+use crate::lock::atomic::Ordering;
 use crate::lock::locked;
 
 use super::member::{EDGE, Member, Members};

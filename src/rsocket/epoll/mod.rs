@@ -15,12 +15,12 @@ mod member;
 mod set;
 
 use std::os::fd::RawFd;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
 use libc::epoll_event;
 
 use crate::error::{Error, Result};
-use crate::lock::locked;
+use crate::lock::{Mutex, locked};
 
 use super::socket::Socket;
 use super::table::{Removed, Table};

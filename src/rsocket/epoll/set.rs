@@ -2,13 +2,13 @@
 //! members.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use libc::epoll_event;
 
 use crate::error::{Error, Result};
-use crate::lock::locked;
+use crate::lock::atomic::{AtomicBool, Ordering};
+use crate::lock::{Mutex, locked};
 
 use super::Operation;
 use super::member::{Member, Members};

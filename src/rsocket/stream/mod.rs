@@ -24,7 +24,7 @@ mod transfer;
 
 use std::net::IpAddr;
 use std::os::fd::RawFd;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::Arc;
 use std::time::Instant;
 
 use crate::abi::*;
@@ -32,7 +32,7 @@ use crate::cm::address;
 use crate::cm::id::Id;
 use crate::error::{Error, Result};
 use crate::kernel::addr::SockAddr;
-use crate::lock::locked;
+use crate::lock::{Mutex, MutexGuard, OnceCell, locked};
 use crate::verbs::bindings::IBV_QPT_RC;
 
 use super::common::Common;
@@ -60,7 +60,7 @@ pub struct Stream {
     channel: Channel,
     id: Arc<Id>,
     phase: Mutex<Phase>,
-    connection: OnceLock<Connection>,
+    connection: OnceCell<Connection>,
     keepalive: Mutex<Option<Arc<Keepalive>>>,
     probes: Mutex<Option<Arc<Keepalive>>>,
     options: Mutex<Options>,
@@ -125,7 +125,7 @@ impl Stream {
             channel,
             id,
             phase: Mutex::new(phase),
-            connection: OnceLock::new(),
+            connection: OnceCell::new(),
             keepalive: Mutex::new(None),
             probes: Mutex::new(None),
             options: Mutex::new(options),
