@@ -13,6 +13,7 @@
 //!   their conversions to libibverbs' structures
 //! - [`addr`]: socket addresses
 //! - [`device`]: finding and opening the character device (with [`netlink`])
+//! - [`epoll`]: sets of descriptors to sleep on
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("rdmacm speaks to the Linux kernel's RDMA subsystem and builds on Linux only");
@@ -20,6 +21,7 @@ compile_error!("rdmacm speaks to the Linux kernel's RDMA subsystem and builds on
 pub mod addr;
 pub mod command;
 pub mod device;
+pub mod epoll;
 pub mod netlink;
 pub mod plain;
 pub mod ucma;

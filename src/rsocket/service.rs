@@ -5,11 +5,12 @@
 //! blocked. What it watches it knows weakly and never keeps from being freed.
 
 use std::collections::HashMap;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::kernel::epoll::Epoll;
 use crate::lock::{Condvar, Mutex, locked};
 use crate::thread;
 
@@ -40,7 +41,7 @@ pub trait Watched: Send + Sync {
 }
 
 struct Service {
-    epoll: OwnedFd,
+    epoll: Epoll,
     wake: Wake,
     watched: Mutex<HashMap<RawFd, Weak<dyn Watched>>>,
     lingering: Lingering,
@@ -67,21 +68,15 @@ impl Turn {
 
 fn service() -> Result<&'static Service> {
     SERVICE.get_or_try_init(|| {
-        // SAFETY: takes no pointers.
-        let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
-        if epoll < 0 {
-            return Err(Error::last_os("start the service thread"));
-        }
         let service = Service {
-            // SAFETY: just opened and nobody else's.
-            epoll: unsafe { OwnedFd::from_raw_fd(epoll) },
+            epoll: Epoll::new(true)?,
             wake: Wake::new()?,
             watched: Mutex::new(HashMap::new()),
             lingering: Lingering::default(),
             turn: Mutex::default(),
             turn_over: Condvar::new(),
         };
-        service.add(service.wake.as_raw_fd(), WAKE)?;
+        service.epoll.watch(service.wake.as_raw_fd(), WAKE)?;
         let service = Arc::new(service);
         let running = Arc::clone(&service);
         thread::spawn("rsocket", move || running.run())?;
@@ -99,7 +94,7 @@ pub fn watch<T: Watched + 'static>(fd: RawFd, object: &Arc<T>) -> Result<()> {
     let object: Weak<T> = Arc::downgrade(object);
     let mut watched = locked(&service.watched);
     watched.insert(fd, object);
-    service.add(fd, u64::from(fd.cast_unsigned()))
+    service.epoll.watch(fd, u64::from(fd.cast_unsigned()))
 }
 
 /// Undoes [`watch`], before the descriptor is closed.
@@ -110,7 +105,7 @@ pub fn forget<T: ?Sized>(fd: RawFd, object: *const T) {
         let mine = |entry: &Weak<dyn Watched>| std::ptr::addr_eq(entry.as_ptr(), object);
         if watched.get(&fd).is_some_and(mine) {
             watched.remove(&fd);
-            service.remove(fd);
+            service.epoll.forget(fd);
         }
     }
 }
@@ -140,7 +135,7 @@ pub fn linger(socket: Socket, deadline: Instant) {
     };
     let fd = notifier.notification_fd();
     let tag = u64::from(fd.cast_unsigned()) | COMPLETIONS;
-    if service.add(fd, tag).is_ok() {
+    if service.epoll.watch(fd, tag).is_ok() {
         notifier.arm();
         service.lingering.add(socket, deadline);
         service.wake.signal();
@@ -158,36 +153,12 @@ extern "C" fn wait_for_lingering() {
 }
 
 impl Service {
-    fn add(&self, fd: RawFd, tag: u64) -> Result<()> {
-        let mut event = libc::epoll_event {
-            events: libc::EPOLLIN as u32,
-            u64: tag,
-        };
-        let epoll = self.epoll.as_raw_fd();
-        // SAFETY: the event lives until the call ends.
-        let status = unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, fd, &mut event) };
-        let error = Error::last_os("watch a socket");
-        if status != 0 && error.errno() != libc::EEXIST {
-            return Err(error);
-        }
-        Ok(())
-    }
-
-    fn remove(&self, fd: RawFd) {
-        let epoll = self.epoll.as_raw_fd();
-        // SAFETY: deleting needs no event.
-        unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut()) };
-    }
-
     fn run(&self) {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; BATCH];
         loop {
             let timeout = self.timeout();
-            let epoll = self.epoll.as_raw_fd();
-            // SAFETY: room for that many events.
-            let count =
-                unsafe { libc::epoll_wait(epoll, events.as_mut_ptr(), BATCH as i32, timeout) };
-            for event in events.iter().take(usize::try_from(count).unwrap_or(0)) {
+            let count = self.epoll.wait(&mut events, timeout).unwrap_or(0);
+            for event in events.iter().take(count) {
                 self.handle(event.u64);
             }
             self.end_lingering();
@@ -233,7 +204,7 @@ impl Service {
             let object = watched.get(&fd).and_then(Weak::upgrade);
             if object.is_none() {
                 // With the lock: the number may become another's at any time.
-                self.remove(fd);
+                self.epoll.forget(fd);
             }
             object
         };
@@ -252,7 +223,7 @@ impl Service {
         // Freeing a socket enters the kernel, so it happens without the lock.
         for socket in self.lingering.take_ended() {
             if let Some(notifier) = socket.notifier() {
-                self.remove(notifier.notification_fd());
+                self.epoll.forget(notifier.notification_fd());
             }
         }
     }

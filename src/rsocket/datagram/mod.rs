@@ -36,10 +36,11 @@ mod transfer;
 pub mod udp;
 
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::kernel::epoll::Epoll;
 use crate::lock::{Mutex, MutexGuard, OnceCell, locked};
 
 use self::core::Core;
@@ -59,7 +60,7 @@ pub struct Datagram {
     channel: OnceCell<Channel>,
     udp: Udp,
     /// Set of the completion channels of all endpoints.
-    notifications: OwnedFd,
+    notifications: Epoll,
     options: Mutex<Options>,
     /// It has an address, and the service thread looks after it.
     started: OnceCell<()>,
@@ -73,18 +74,11 @@ impl Datagram {
     /// # Errors
     /// What the kernel says.
     pub fn new(domain: i32) -> Result<Arc<Self>> {
-        // SAFETY: takes no pointers.
-        let notifications = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
-        if notifications < 0 {
-            return Err(Error::last_os("create an epoll set"));
-        }
-        // SAFETY: just opened and nobody else's.
-        let notifications = unsafe { OwnedFd::from_raw_fd(notifications) };
         Ok(Arc::new(Self {
             core: Mutex::new(Core::default()),
             channel: OnceCell::new(),
             udp: Udp::new(domain)?,
-            notifications,
+            notifications: Epoll::new(true)?,
             options: Mutex::new(Options::new(&Defaults::get().settings)),
             started: OnceCell::new(),
             common: Common::default(),
@@ -211,9 +205,7 @@ impl Notifier for Datagram {
 
     fn take_notification(&self) {
         for fd in locked(&self.core).take_notifications() {
-            let (epoll, none) = (self.notifications.as_raw_fd(), std::ptr::null_mut());
-            // SAFETY: deleting needs no event.
-            unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_DEL, fd, none) };
+            self.notifications.forget(fd);
         }
     }
 }

@@ -2,14 +2,13 @@
 //! connecting, and which local address reaches a peer.
 
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use super::Datagram;
 use super::core::Core;
 use super::endpoint::Endpoint;
 use super::header::plain;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::lock::locked;
 use crate::rsocket::events::Channel;
 use crate::rsocket::service;
@@ -90,22 +89,8 @@ impl Datagram {
         let settings = self.options().settle();
         // SAFETY: the socket drops the channel after its endpoints.
         let endpoint = unsafe { Endpoint::new(channel, source, &settings) }?;
-        let mut event = libc::epoll_event {
-            events: libc::EPOLLIN as u32,
-            u64: 0,
-        };
-        // SAFETY: the event lives until the call ends.
-        let status = unsafe {
-            libc::epoll_ctl(
-                self.notifications.as_raw_fd(),
-                libc::EPOLL_CTL_ADD,
-                endpoint.completions().notification_fd(),
-                &mut event,
-            )
-        };
-        if status != 0 {
-            return Err(Error::last_os("watch a completion channel"));
-        }
+        let completions = endpoint.completions().notification_fd();
+        self.notifications.watch(completions, 0)?;
         let place = core.add(endpoint);
         // Those who wait are to arm it as well.
         self.common.waiters().notify();

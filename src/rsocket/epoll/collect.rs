@@ -76,10 +76,9 @@ impl Set {
         if room == 0 {
             return Ok((0, false));
         }
-        // SAFETY: room for that many events.
-        let count =
-            unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), batch.as_mut_ptr(), room as i32, 0) };
-        let count = usize::try_from(count).map_err(|_| Error::last_os("wait on an epoll set"))?;
+        let count = self
+            .epoll
+            .wait(batch.get_mut(..room).unwrap_or_default(), 0)?;
         let (mut reported, mut due) = (0, false);
         for event in batch.iter().take(count) {
             match Tag::decode(event.u64) {
@@ -155,7 +154,7 @@ impl Set {
         if member.watched.is_none() {
             let channel = notifier.notification_fd();
             let tag = Tag::Completions(fd);
-            self.kernel_ctl(libc::EPOLL_CTL_ADD, channel, libc::EPOLLIN as u32, tag)?;
+            self.watch(channel, tag)?;
             member.watched = Some(channel);
         }
         notifier.arm();

@@ -22,6 +22,8 @@ use libc::epoll_event;
 use crate::error::{Error, Result};
 use crate::lock::{Mutex, locked};
 
+pub use crate::kernel::epoll::Operation;
+
 use super::socket::Socket;
 use super::table::{Removed, Table};
 use super::{fork, wait};
@@ -76,27 +78,6 @@ pub fn close(fd: RawFd) -> bool {
         }
     }
     true
-}
-
-/// What to do with a member.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
-    /// Add it.
-    Add,
-    /// Change its events and data.
-    Modify,
-    /// Remove it.
-    Remove,
-}
-
-impl Operation {
-    fn number(self) -> i32 {
-        match self {
-            Self::Add => libc::EPOLL_CTL_ADD,
-            Self::Modify => libc::EPOLL_CTL_MOD,
-            Self::Remove => libc::EPOLL_CTL_DEL,
-        }
-    }
 }
 
 /// Adds, changes or removes a member.

@@ -1,16 +1,16 @@
 //! An epoll set: the kernel's with what it does not know, and the changes of its
 //! members.
 
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
 use libc::epoll_event;
 
 use crate::error::{Error, Result};
+use crate::kernel::epoll::{Epoll, Operation};
 use crate::lock::atomic::{AtomicBool, Ordering};
 use crate::lock::{Mutex, locked};
 
-use super::Operation;
 use super::member::{Member, Members};
 use crate::rsocket::socket::Socket;
 use crate::rsocket::sockets;
@@ -47,7 +47,7 @@ impl Tag {
 
 /// An epoll set.
 pub(super) struct Set {
-    pub(super) epoll: OwnedFd,
+    pub(super) epoll: Epoll,
     pub(super) wake: Arc<Wake>,
     pub(super) notes: Arc<Notes>,
     pub(super) members: Mutex<Members>,
@@ -57,26 +57,14 @@ pub(super) struct Set {
 impl Set {
     /// A set without members.
     pub(super) fn new(close_on_exec: bool) -> Result<Self> {
-        let flags = if close_on_exec {
-            libc::EPOLL_CLOEXEC
-        } else {
-            0
-        };
-        // SAFETY: no pointers.
-        let fd = unsafe { libc::epoll_create1(flags) };
-        if fd < 0 {
-            return Err(Error::last_os("create an epoll set"));
-        }
         let set = Self {
-            // SAFETY: just opened and nobody else's.
-            epoll: unsafe { OwnedFd::from_raw_fd(fd) },
+            epoll: Epoll::new(close_on_exec)?,
             wake: Arc::new(Wake::new()?),
             notes: Arc::default(),
             members: Mutex::new(Members::default()),
             closed: AtomicBool::new(false),
         };
-        let wake = set.wake.as_raw_fd();
-        set.kernel_ctl(libc::EPOLL_CTL_ADD, wake, libc::EPOLLIN as u32, Tag::Wake)?;
+        set.watch(set.wake.as_raw_fd(), Tag::Wake)?;
         Ok(set)
     }
 
@@ -114,23 +102,9 @@ impl Set {
         }
     }
 
-    pub(super) fn kernel_ctl(
-        &self,
-        operation: i32,
-        fd: RawFd,
-        events: u32,
-        tag: Tag,
-    ) -> Result<()> {
-        let mut event = epoll_event {
-            events,
-            u64: tag.encode(),
-        };
-        // SAFETY: the event lives until the call ends.
-        let status = unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), operation, fd, &mut event) };
-        if status != 0 {
-            return Err(Error::last_os("change an epoll set"));
-        }
-        Ok(())
+    /// Has the kernel's set report when `fd`, which `tag` tells of, is readable.
+    pub(super) fn watch(&self, fd: RawFd, tag: Tag) -> Result<()> {
+        self.epoll.watch(fd, tag.encode())
     }
 
     fn control_ordinary(
@@ -140,7 +114,8 @@ impl Set {
         fd: RawFd,
         event: epoll_event,
     ) -> Result<()> {
-        self.kernel_ctl(operation.number(), fd, event.events, Tag::Ordinary(fd))?;
+        let tag = Tag::Ordinary(fd).encode();
+        self.epoll.control(operation, fd, event.events, tag)?;
         if operation == Operation::Remove {
             members.ordinary.remove(&fd);
         } else {
@@ -199,8 +174,7 @@ impl Set {
     fn release(&self, member: &Member) {
         member.socket.common().waiters().remove(&self.wake);
         if let Some(fd) = member.watched {
-            // It may be closed already.
-            let _ = self.kernel_ctl(libc::EPOLL_CTL_DEL, fd, 0, Tag::Wake);
+            self.epoll.forget(fd);
         }
     }
 

@@ -4,9 +4,10 @@ use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
+use rdmacm::kernel::epoll::Epoll;
 use rdmacm::{Error, Result};
 
 use super::device::srpt_device;
@@ -38,7 +39,7 @@ pub struct srpt_rdma_ch {
     finished: Arc<Finished>,
     pub(super) sends: Arc<[srpt_send_ioctx]>,
     pub(super) receives: Box<[srpt_recv_ioctx]>,
-    epoll: OwnedFd,
+    epoll: Epoll,
 }
 
 fn from_io(step: &'static str) -> impl Fn(io::Error) -> Error {
@@ -58,13 +59,7 @@ impl srpt_rdma_ch {
             .sessions
             .enter(nexus, login.multi_channel())
             .map_err(from_io("enter a session"))?;
-        // SAFETY: no pointers.
-        let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
-        if epoll < 0 {
-            return Err(Error::last_os("make an epoll descriptor"));
-        }
-        // SAFETY: a new descriptor that nobody else owns.
-        let epoll = unsafe { OwnedFd::from_raw_fd(epoll) };
+        let epoll = Epoll::new(true)?;
         let finished = Finished::new().map_err(from_io("make an event descriptor"))?;
         let credits = device.settings.credits;
         let sends: Arc<[_]> = (0..credits)
@@ -90,27 +85,9 @@ impl srpt_rdma_ch {
 
     /// Has the channel's descriptor readable when this one is.
     fn watch(&self, fd: BorrowedFd<'_>) -> Result<()> {
-        let mut event = libc::epoll_event {
-            events: libc::EPOLLIN as u32,
-            u64: 0,
-        };
-        // SAFETY: both descriptors are open, the structure is ours.
-        let status = unsafe {
-            libc::epoll_ctl(
-                self.epoll.as_raw_fd(),
-                libc::EPOLL_CTL_ADD,
-                fd.as_raw_fd(),
-                &mut event,
-            )
-        };
-        if status == 0 {
-            return Ok(());
-        }
-        match Error::last_os("watch a descriptor") {
-            // Since an attempt to make a queue pair that came to nothing.
-            error if error.errno() == libc::EEXIST => Ok(()),
-            error => Err(error),
-        }
+        // It may be watched since an attempt to make a queue pair that came to
+        // nothing.
+        self.epoll.watch(fd.as_raw_fd(), 0)
     }
 
     /// Makes queue pair, memory and rings.
