@@ -10,23 +10,13 @@ use std::sync::Arc;
 use shuttle::thread;
 
 use crate::lock::atomic::{AtomicBool, AtomicU32, Ordering};
-use crate::lock::{Condvar, Mutex, locked};
+use crate::lock::{Condvar, Mutex, explore, locked};
 
 use super::accounting::Accounting;
 use super::handler::HandlerLock;
 use super::numbers::{Numbered, Numbers};
 use super::registry::Registry;
 use super::waiters::Waiters;
-
-/// Ways gone through per model: at random, and with few switches of threads at
-/// the worst places.
-const RUNS: usize = 2000;
-const SWITCHES: usize = 3;
-
-fn explore(model: impl Fn() + Send + Sync + Copy + 'static) {
-    shuttle::check_random(model, RUNS);
-    shuttle::check_pct(model, RUNS, SWITCHES);
-}
 
 #[test]
 fn whoever_waits_for_acknowledgements_is_woken_by_the_last() {

@@ -1,4 +1,4 @@
-//! The locks of the connection manager: the standard library's, and in builds
+//! The locks of the library: the standard library's, and in builds
 //! for tests those of a checker.
 //!
 //! | feature | locks | what for |
@@ -11,6 +11,8 @@
 //! takes its locks and atomic numbers from here.
 
 mod condvar;
+#[cfg(all(test, feature = "model"))]
+mod explore;
 #[cfg(all(feature = "pthread-locks", not(feature = "model")))]
 mod pthread;
 
@@ -43,6 +45,8 @@ mod kind {
 }
 
 pub(crate) use condvar::Condvar;
+#[cfg(all(test, feature = "model"))]
+pub(crate) use explore::explore;
 pub(crate) use kind::{
     Mutex, MutexGuard, OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic, thread,
 };

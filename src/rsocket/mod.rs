@@ -14,7 +14,7 @@
 //! | [`flow`] | credits, buffer halves and send space, without any device |
 //! | [`pace`], [`flusher`] | when small sends are gathered, and who posts them |
 //! | [`wire`] | formats of private data, messages and list entries |
-//! | [`service`] | the thread that accepts, completes and ends connections |
+//! | [`service`], `watched` | the thread that accepts, completes and ends connections; what it looks after |
 //! | [`lingering`] | closed sockets whose data is still on its way |
 //! | [`poll`] | `rpoll` and `rselect` |
 //! | [`epoll`] | epoll sets |
@@ -41,6 +41,8 @@ pub mod keepalive;
 pub mod lingering;
 pub mod mapping;
 pub mod memory;
+#[cfg(all(test, feature = "model"))]
+mod model;
 pub mod option;
 pub mod pace;
 pub mod poll;
@@ -54,4 +56,5 @@ pub mod table;
 pub mod tcp_info;
 pub mod vectors;
 pub mod wait;
+mod watched;
 pub mod wire;

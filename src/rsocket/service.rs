@@ -2,22 +2,23 @@
 //! other things, and ends connections that a non-blocking close left behind.
 //!
 //! One thread per process, started when first needed, with all signals
-//! blocked. What it watches it knows weakly and never keeps from being freed.
+//! blocked.
 
-use std::collections::HashMap;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::error::Result;
 use crate::kernel::epoll::Epoll;
-use crate::lock::{Condvar, Mutex, locked};
 use crate::thread;
 
 use super::fork::PerProcess;
 use super::lingering::{self, EXIT_PATIENCE, Lingering};
 use super::socket::Socket;
 use super::wait::Wake;
+use super::watched::Registry;
+
+pub use super::watched::Watched;
 
 static SERVICE: PerProcess<Service> = PerProcess::new();
 
@@ -28,42 +29,11 @@ const COMPLETIONS: u64 = 1 << 32;
 /// Events taken at once.
 const BATCH: usize = 64;
 
-/// Something with a descriptor that the service thread looks after.
-pub trait Watched: Send + Sync {
-    /// The descriptor is readable. Returns `false` if it is of no use any
-    /// more.
-    fn handle(self: Arc<Self>) -> bool;
-
-    /// The other object that [`Watched::handle`] holds meanwhile, if any.
-    fn holds(&self) -> *const () {
-        std::ptr::null()
-    }
-}
-
 struct Service {
     epoll: Epoll,
     wake: Wake,
-    watched: Mutex<HashMap<RawFd, Weak<dyn Watched>>>,
+    watched: Registry,
     lingering: Lingering,
-    turn: Mutex<Turn>,
-    turn_over: Condvar,
-}
-
-/// What the thread is at: the number of the event, while it handles one.
-#[derive(Default)]
-struct Turn {
-    number: u64,
-    busy: bool,
-    /// Addresses of the objects that it holds, once that is known.
-    holds: Option<[usize; 2]>,
-}
-
-impl Turn {
-    /// Whether the event `number` is being handled and `object` may be held.
-    fn may_hold(&self, number: u64, object: usize) -> bool {
-        let held = self.holds.is_none_or(|holds| holds.contains(&object));
-        self.busy && self.number == number && held
-    }
 }
 
 fn service() -> Result<&'static Service> {
@@ -71,10 +41,8 @@ fn service() -> Result<&'static Service> {
         let service = Service {
             epoll: Epoll::new(true)?,
             wake: Wake::new()?,
-            watched: Mutex::new(HashMap::new()),
+            watched: Registry::default(),
             lingering: Lingering::default(),
-            turn: Mutex::default(),
-            turn_over: Condvar::new(),
         };
         service.epoll.watch(service.wake.as_raw_fd(), WAKE)?;
         let service = Arc::new(service);
@@ -92,21 +60,16 @@ fn service() -> Result<&'static Service> {
 pub fn watch<T: Watched + 'static>(fd: RawFd, object: &Arc<T>) -> Result<()> {
     let service = service()?;
     let object: Weak<T> = Arc::downgrade(object);
-    let mut watched = locked(&service.watched);
-    watched.insert(fd, object);
-    service.epoll.watch(fd, u64::from(fd.cast_unsigned()))
+    let tag = u64::from(fd.cast_unsigned());
+    let epoll = &service.epoll;
+    service.watched.insert(fd, object, || epoll.watch(fd, tag))
 }
 
 /// Undoes [`watch`], before the descriptor is closed.
 pub fn forget<T: ?Sized>(fd: RawFd, object: *const T) {
     if let Some(service) = SERVICE.get() {
-        let mut watched = locked(&service.watched);
-        // The number may belong to a newer object already.
-        let mine = |entry: &Weak<dyn Watched>| std::ptr::addr_eq(entry.as_ptr(), object);
-        if watched.get(&fd).is_some_and(mine) {
-            watched.remove(&fd);
-            service.epoll.forget(fd);
-        }
+        let epoll = &service.epoll;
+        service.watched.remove(fd, object, || epoll.forget(fd));
     }
 }
 
@@ -116,11 +79,7 @@ pub fn forget<T: ?Sized>(fd: RawFd, object: *const T) {
 pub fn release<T: ?Sized>(fd: RawFd, object: *const T) {
     forget(fd, object);
     if let Some(service) = SERVICE.get() {
-        let object = object.cast::<()>().addr();
-        let turn = locked(&service.turn);
-        let number = turn.number;
-        let held = |turn: &mut Turn| turn.may_hold(number, object);
-        drop(service.turn_over.wait_while(turn, held));
+        service.watched.wait_for_turn(object);
     }
 }
 
@@ -183,40 +142,8 @@ impl Service {
         if tag & COMPLETIONS != 0 {
             return;
         }
-        self.set_turn(|turn| {
-            turn.number = turn.number.wrapping_add(1);
-            turn.busy = true;
-            turn.holds = None;
-        });
-        self.handle_object(tag as u32 as RawFd);
-        self.set_turn(|turn| turn.busy = false);
-    }
-
-    fn set_turn(&self, change: impl FnOnce(&mut Turn)) {
-        let mut turn = locked(&self.turn);
-        change(&mut turn);
-        self.turn_over.notify_all();
-    }
-
-    fn handle_object(&self, fd: RawFd) {
-        let object = {
-            let watched = locked(&self.watched);
-            let object = watched.get(&fd).and_then(Weak::upgrade);
-            if object.is_none() {
-                // With the lock: the number may become another's at any time.
-                self.epoll.forget(fd);
-            }
-            object
-        };
-        let Some(object) = object else {
-            return;
-        };
-        let identity = Arc::as_ptr(&object);
-        let holds = [identity.cast::<()>().addr(), object.holds().addr()];
-        self.set_turn(|turn| turn.holds = Some(holds));
-        if !object.handle() {
-            forget(fd, identity);
-        }
+        let fd = tag as u32 as RawFd;
+        self.watched.handle(fd, || self.epoll.forget(fd));
     }
 
     fn end_lingering(&self) {

@@ -1,0 +1,125 @@
+//! Models of what the service thread shares with threads that open and close
+//! sockets, run as those of the connection manager are.
+
+use std::os::fd::RawFd;
+use std::sync::{Arc, Weak};
+
+use shuttle::thread;
+
+use crate::lock::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::lock::explore;
+
+use super::watched::{Registry, Watched};
+
+const DESCRIPTOR: RawFd = 7;
+
+/// A socket, and whether there will be more events of it.
+#[derive(Default)]
+struct Object {
+    ended: AtomicBool,
+    handled: AtomicU32,
+}
+
+impl Watched for Object {
+    fn handle(self: Arc<Self>) -> bool {
+        self.handled.fetch_add(1, Ordering::SeqCst);
+        !self.ended.load(Ordering::SeqCst)
+    }
+}
+
+fn insert(registry: &Registry, object: &Arc<Object>) {
+    let object: Weak<Object> = Arc::downgrade(object);
+    registry.insert(DESCRIPTOR, object, || Ok(())).unwrap();
+}
+
+/// The service thread, for which the descriptor is readable so often.
+fn serve(registry: &Arc<Registry>, times: u32) -> thread::JoinHandle<()> {
+    let registry = Arc::clone(registry);
+    thread::spawn(move || (0..times).for_each(|_| registry.handle(DESCRIPTOR, || {})))
+}
+
+#[test]
+fn who_closes_has_the_last_reference() {
+    explore(|| {
+        let registry = Arc::new(Registry::default());
+        let object = Arc::new(Object::default());
+        insert(&registry, &object);
+        let service = serve(&registry, 2);
+        registry.remove(DESCRIPTOR, Arc::as_ptr(&object), || {});
+        registry.wait_for_turn(Arc::as_ptr(&object));
+        assert_eq!(Arc::strong_count(&object), 1);
+        service.join().unwrap();
+        assert_eq!(Arc::strong_count(&object), 1);
+    });
+}
+
+/// A timer of a socket's, which takes hold of it to act.
+struct Timer(Weak<Object>);
+
+impl Watched for Timer {
+    fn handle(self: Arc<Self>) -> bool {
+        self.0.upgrade().is_some_and(Watched::handle)
+    }
+
+    fn holds(&self) -> *const () {
+        self.0.as_ptr().cast()
+    }
+}
+
+#[test]
+fn who_closes_waits_for_timers_too() {
+    explore(|| {
+        let registry = Arc::new(Registry::default());
+        let object = Arc::new(Object::default());
+        let timer = Arc::new(Timer(Arc::downgrade(&object)));
+        let known: Weak<Timer> = Arc::downgrade(&timer);
+        registry.insert(DESCRIPTOR, known, || Ok(())).unwrap();
+        let service = serve(&registry, 2);
+        registry.remove(DESCRIPTOR, Arc::as_ptr(&timer), || {});
+        registry.wait_for_turn(Arc::as_ptr(&object));
+        assert_eq!(Arc::strong_count(&object), 1);
+        service.join().unwrap();
+    });
+}
+
+#[test]
+fn two_who_close_wait_for_the_same_turn() {
+    explore(|| {
+        let registry = Arc::new(Registry::default());
+        let object = Arc::new(Object::default());
+        insert(&registry, &object);
+        let service = serve(&registry, 3);
+        let waiting = {
+            let (registry, object) = (Arc::clone(&registry), Arc::clone(&object));
+            thread::spawn(move || registry.wait_for_turn(Arc::as_ptr(&object)))
+        };
+        registry.wait_for_turn(Arc::as_ptr(&object));
+        waiting.join().unwrap();
+        service.join().unwrap();
+    });
+}
+
+#[test]
+fn a_socket_that_ends_takes_no_other_of_its_number_along() {
+    explore(|| {
+        let registry = Arc::new(Registry::default());
+        let old = Arc::new(Object::default());
+        old.ended.store(true, Ordering::SeqCst);
+        insert(&registry, &old);
+        let service = serve(&registry, 1);
+        let opening = {
+            let registry = Arc::clone(&registry);
+            thread::spawn(move || {
+                let new = Arc::new(Object::default());
+                insert(&registry, &new);
+                new
+            })
+        };
+        registry.remove(DESCRIPTOR, Arc::as_ptr(&old), || {});
+        let new = opening.join().unwrap();
+        service.join().unwrap();
+        let before = new.handled.load(Ordering::SeqCst);
+        registry.handle(DESCRIPTOR, || {});
+        assert_eq!(new.handled.load(Ordering::SeqCst), before + 1);
+    });
+}

@@ -1,0 +1,126 @@
+//! What the service thread looks after, by descriptor, and what it is at right
+//! now. Objects are known weakly: looking after one never keeps it from being
+//! freed for longer than a turn, whose end can be waited for. Which descriptors
+//! are readable is told by the service thread.
+
+use std::collections::HashMap;
+use std::os::fd::RawFd;
+use std::sync::{Arc, Weak};
+
+use crate::error::Result;
+use crate::lock::{Condvar, Mutex, locked};
+
+/// Something with a descriptor that the service thread looks after.
+pub trait Watched: Send + Sync {
+    /// The descriptor is readable. Returns `false` if it is of no use any
+    /// more.
+    fn handle(self: Arc<Self>) -> bool;
+
+    /// The other object that [`Watched::handle`] holds meanwhile, if any.
+    fn holds(&self) -> *const () {
+        std::ptr::null()
+    }
+}
+
+/// The objects, and the turn of one of them.
+#[derive(Default)]
+pub struct Registry {
+    objects: Mutex<HashMap<RawFd, Weak<dyn Watched>>>,
+    turn: Mutex<Turn>,
+    turn_over: Condvar,
+}
+
+/// What the service thread is at: the number of the event, while it handles one.
+#[derive(Default)]
+struct Turn {
+    number: u64,
+    busy: bool,
+    /// Addresses of the objects that it holds, once that is known.
+    holds: Option<[usize; 2]>,
+}
+
+impl Turn {
+    /// Whether the event `number` is being handled and `object` may be held.
+    fn may_hold(&self, number: u64, object: usize) -> bool {
+        let held = self.holds.is_none_or(|holds| holds.contains(&object));
+        self.busy && self.number == number && held
+    }
+}
+
+impl Registry {
+    /// Knows `object` by `fd` from now on; `watch` has the descriptor watched.
+    ///
+    /// # Errors
+    /// Those of `watch`.
+    pub fn insert(
+        &self,
+        fd: RawFd,
+        object: Weak<dyn Watched>,
+        watch: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let mut objects = locked(&self.objects);
+        objects.insert(fd, object);
+        watch()
+    }
+
+    /// Undoes [`Registry::insert`] of `object`; `forget` undoes `watch`. Nothing
+    /// happens if the descriptor has become a newer object's.
+    pub fn remove<T: ?Sized>(&self, fd: RawFd, object: *const T, forget: impl FnOnce()) {
+        let mut objects = locked(&self.objects);
+        let mine = |entry: &Weak<dyn Watched>| std::ptr::addr_eq(entry.as_ptr(), object);
+        if objects.get(&fd).is_some_and(mine) {
+            objects.remove(&fd);
+            forget();
+        }
+    }
+
+    /// Waits until the service thread does not hold `object`, which was removed
+    /// before, and so never will again. Not for that thread itself, nor with a
+    /// lock that a handler takes.
+    pub fn wait_for_turn<T: ?Sized>(&self, object: *const T) {
+        let object = object.cast::<()>().addr();
+        let turn = locked(&self.turn);
+        let number = turn.number;
+        let held = |turn: &mut Turn| turn.may_hold(number, object);
+        drop(self.turn_over.wait_while(turn, held));
+    }
+
+    /// A turn of the service thread: has the object of `fd` handle that it is
+    /// readable. `forget` undoes `watch` of a descriptor that is of no use.
+    pub fn handle(&self, fd: RawFd, forget: impl Fn()) {
+        self.set_turn(|turn| {
+            turn.number = turn.number.wrapping_add(1);
+            turn.busy = true;
+            turn.holds = None;
+        });
+        self.handle_object(fd, forget);
+        self.set_turn(|turn| turn.busy = false);
+    }
+
+    fn set_turn(&self, change: impl FnOnce(&mut Turn)) {
+        let mut turn = locked(&self.turn);
+        change(&mut turn);
+        self.turn_over.notify_all();
+    }
+
+    fn handle_object(&self, fd: RawFd, forget: impl Fn()) {
+        let object = {
+            let objects = locked(&self.objects);
+            let object = objects.get(&fd).and_then(Weak::upgrade);
+            if object.is_none() {
+                // With the lock: the number may become another's at any time.
+                forget();
+            }
+            object
+        };
+        let Some(object) = object else {
+            return;
+        };
+        let identity = Arc::as_ptr(&object);
+        let holds = [identity.cast::<()>().addr(), object.holds().addr()];
+        self.set_turn(|turn| turn.holds = Some(holds));
+        if !object.handle() {
+            self.remove(fd, identity, forget);
+        }
+    }
+}
