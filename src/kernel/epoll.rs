@@ -1,10 +1,11 @@
 //! Sets of descriptors that a thread sleeps on (`epoll(7)`). What a readable
 //! descriptor means is its user's business.
 
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use libc::epoll_event;
 
+use super::descriptor::opened;
 use crate::error::{Error, Result};
 
 const STEP: &str = "change an epoll set";
@@ -48,13 +49,8 @@ impl Epoll {
         } else {
             0
         };
-        // SAFETY: takes no pointers.
-        let fd = unsafe { libc::epoll_create1(flags) };
-        if fd < 0 {
-            return Err(Error::last_os("create an epoll set"));
-        }
-        // SAFETY: just opened and nobody else's.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+        // SAFETY: no pointers; what it opens is nobody else's.
+        unsafe { opened(libc::epoll_create1(flags), "create an epoll set") }.map(Self)
     }
 
     /// Adds, changes or removes a member with its `events` and the `data` that

@@ -13,13 +13,15 @@
 //!   their conversions to libibverbs' structures
 //! - [`addr`]: socket addresses
 //! - [`device`]: finding and opening the character device (with [`netlink`])
-//! - [`epoll`]: sets of descriptors to sleep on
+//! - [`epoll`]: sets of descriptors to sleep on; `descriptor`: owning what was
+//!   opened
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("rdmacm speaks to the Linux kernel's RDMA subsystem and builds on Linux only");
 
 pub mod addr;
 pub mod command;
+pub(crate) mod descriptor;
 pub mod device;
 pub mod epoll;
 pub mod netlink;

@@ -6,8 +6,9 @@
 //! - `chardev`: where a character device of the subsystem is
 //! - `devices`: which RDMA devices the kernel has, and for whom
 
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 
+use super::descriptor::opened;
 use crate::error::{Error, Result};
 
 mod chardev;
@@ -44,13 +45,9 @@ impl Exchange {
     /// The errno of the socket calls.
     fn begin(request: &[u8], step: &'static str) -> Result<Self> {
         let flags = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
-        // SAFETY: takes no pointers.
-        let fd = unsafe { libc::socket(libc::AF_NETLINK, flags, libc::NETLINK_RDMA) };
-        if fd < 0 {
-            return Err(Error::last_os(step));
-        }
-        // SAFETY: the descriptor was just opened and is nobody else's.
-        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+        let (family, protocol) = (libc::AF_NETLINK, libc::NETLINK_RDMA);
+        // SAFETY: no pointers; what it opens is nobody else's.
+        let socket = unsafe { opened(libc::socket(family, flags, protocol), step) }?;
         // An unconnected netlink socket sends to the kernel.
         // SAFETY: the pointer and the length are those of `request`.
         let sent = unsafe {

@@ -1,10 +1,11 @@
 //! Waiting until a file is created in a folder (`inotify(7)`).
 
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Instant;
 
+use super::descriptor::opened;
 use crate::error::{Error, Result};
 
 const STEP: &str = "wait for the device node";
@@ -24,13 +25,10 @@ impl Watch {
     pub fn new(folder: &Path) -> Result<Self> {
         let path = std::ffi::CString::new(folder.as_os_str().as_bytes())
             .map_err(|_| Error::invalid(STEP))?;
-        // SAFETY: takes no pointers.
-        let fd = unsafe { libc::inotify_init1(libc::IN_NONBLOCK | libc::IN_CLOEXEC) };
-        if fd < 0 {
-            return Err(Error::last_os(STEP));
-        }
-        // SAFETY: the descriptor was just opened and is nobody else's.
-        let inotify = unsafe { OwnedFd::from_raw_fd(fd) };
+        let flags = libc::IN_NONBLOCK | libc::IN_CLOEXEC;
+        // SAFETY: no pointers; what it opens is nobody else's.
+        let inotify = unsafe { opened(libc::inotify_init1(flags), STEP) }?;
+        let fd = inotify.as_raw_fd();
         // SAFETY: `path` is a C string that outlives the call.
         let watch = unsafe { libc::inotify_add_watch(fd, path.as_ptr(), libc::IN_CREATE) };
         if watch < 0 {

@@ -4,10 +4,11 @@
 //! timer.
 
 use std::fs;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Weak};
 
 use crate::error::{Error, Result};
+use crate::kernel::descriptor::opened;
 use crate::lock::OnceCell;
 
 use super::connection::Connection;
@@ -36,14 +37,12 @@ impl Keepalive {
     /// What the kernel says.
     pub fn start(stream: &Arc<Stream>, seconds: i32, look: Look) -> Result<Arc<Self>> {
         let flags = libc::TFD_CLOEXEC | libc::TFD_NONBLOCK;
-        // SAFETY: takes no pointers.
-        let fd = unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) };
-        if fd < 0 {
-            return Err(Error::last_os("create a timer"));
-        }
+        let clock = libc::CLOCK_MONOTONIC;
+        // SAFETY: no pointers; what it opens is nobody else's.
+        let timer = unsafe { opened(libc::timerfd_create(clock, flags), "create a timer") }?;
+        let fd = timer.as_raw_fd();
         let keepalive = Arc::new(Self {
-            // SAFETY: just opened and nobody else's.
-            timer: unsafe { OwnedFd::from_raw_fd(fd) },
+            timer,
             stream: Arc::downgrade(stream),
             look,
         });

@@ -7,11 +7,12 @@
 
 use std::cell::Cell;
 use std::cell::RefCell;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
+use crate::kernel::descriptor::opened;
 use crate::lock::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::lock::{Mutex, locked};
 
@@ -34,13 +35,9 @@ impl Wake {
     /// # Errors
     /// What `eventfd(2)` says.
     pub fn new() -> Result<Self> {
-        // SAFETY: takes no pointers.
-        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        if fd < 0 {
-            return Err(Error::last_os("create an eventfd"));
-        }
-        // SAFETY: just opened and nobody else's.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+        let flags = libc::EFD_CLOEXEC | libc::EFD_NONBLOCK;
+        // SAFETY: no pointers; what it opens is nobody else's.
+        unsafe { opened(libc::eventfd(0, flags), "create an eventfd") }.map(Self)
     }
 
     /// The calling thread's own.

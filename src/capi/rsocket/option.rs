@@ -8,9 +8,29 @@ use super::argument::{copy_address, copy_bytes};
 use crate::abi::rsocket::{RDMA_ROUTE, SOL_RDMA};
 use crate::capi::argument::place;
 use crate::capi::convert::respond;
-use crate::error::Error;
+use crate::error::{Error, Result};
+use crate::kernel::addr::SockAddr;
 use crate::rsocket::socket::Socket;
 use crate::rsocket::{datagram, option, sockets};
+
+/// Writes an address where the program wants it.
+///
+/// # Safety
+/// `addr` is null or may be written for `*addrlen` bytes; `addrlen` is null or
+/// valid.
+unsafe fn give_name(
+    name: Result<SockAddr>,
+    addr: *mut sockaddr,
+    addrlen: *mut socklen_t,
+) -> Result<()> {
+    const STEP: &str = "get an address";
+    let name = name?;
+    place(addr, STEP)?;
+    place(addrlen, STEP)?;
+    // SAFETY: not null; the caller vouches for the rest.
+    unsafe { copy_address(&name, addr, addrlen) };
+    Ok(())
+}
 
 /// Gets the remote address. As much as fits is written, and its length to
 /// `*addrlen`.
@@ -25,14 +45,9 @@ pub unsafe extern "C" fn rgetpeername(
     addr: *mut sockaddr,
     addrlen: *mut socklen_t,
 ) -> c_int {
-    let result = sockets::any(socket).and_then(|socket| {
-        let found = sockets::peer_address(&socket)?;
-        place(addr, "get an address")?;
-        place(addrlen, "get an address")?;
-        // SAFETY: not null; the caller vouches for the rest.
-        unsafe { copy_address(&found, addr, addrlen) };
-        Ok(())
-    });
+    let name = sockets::any(socket).and_then(|socket| sockets::peer_address(&socket));
+    // SAFETY: the caller vouches for the pointers.
+    let result = unsafe { give_name(name, addr, addrlen) };
     respond("rgetpeername", result)
 }
 
@@ -49,14 +64,9 @@ pub unsafe extern "C" fn rgetsockname(
     addr: *mut sockaddr,
     addrlen: *mut socklen_t,
 ) -> c_int {
-    let result = sockets::any(socket).and_then(|socket| {
-        let found = sockets::local_address(&socket)?;
-        place(addr, "get an address")?;
-        place(addrlen, "get an address")?;
-        // SAFETY: not null; the caller vouches for the rest.
-        unsafe { copy_address(&found, addr, addrlen) };
-        Ok(())
-    });
+    let name = sockets::any(socket).and_then(|socket| sockets::local_address(&socket));
+    // SAFETY: the caller vouches for the pointers.
+    let result = unsafe { give_name(name, addr, addrlen) };
     respond("rgetsockname", result)
 }
 

@@ -6,12 +6,13 @@ use std::fs;
 use std::io;
 use std::mem;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::process;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
+use crate::kernel::descriptor::opened;
 use crate::lock::{Mutex, MutexGuard, locked};
 
 use super::message::{Answer, HEADER_LEN, MAX_MESSAGE, decode, malformed, reply_length};
@@ -137,13 +138,11 @@ impl Stream {
         for (to, from) in address.sun_path.iter_mut().zip(path.bytes()) {
             *to = from as _;
         }
-        // SAFETY: socket is always sound to call.
-        let fd = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) };
-        if fd < 0 {
-            return Err(Error::last_os(STEP_CONNECT));
-        }
-        // SAFETY: a fresh descriptor of ours.
-        let stream = Self(unsafe { OwnedFd::from_raw_fd(fd) });
+        let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
+        // SAFETY: no pointers; what it opens is nobody else's.
+        let stream = unsafe { opened(libc::socket(libc::AF_UNIX, kind, 0), STEP_CONNECT) };
+        let stream = Self(stream?);
+        let fd = stream.0.as_raw_fd();
         // A daemon that does not take connections would block us.
         stream.limit(libc::SO_SNDTIMEO, deadline, STEP_CONNECT)?;
         let length = mem::size_of_val(&address) as libc::socklen_t;

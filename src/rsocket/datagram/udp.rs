@@ -2,10 +2,11 @@
 //! and the choice of source addresses.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 
 use crate::error::{Error, Result};
 use crate::kernel::addr::SockAddr;
+use crate::kernel::descriptor::opened;
 
 use super::header::plain;
 
@@ -23,13 +24,10 @@ impl Udp {
     /// # Errors
     /// What `socket(2)` says.
     pub fn new(domain: i32) -> Result<Self> {
-        // SAFETY: no pointers.
-        let fd = unsafe { libc::socket(domain, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
-        if fd < 0 {
-            return Err(Error::last_os("create a UDP socket"));
-        }
-        // SAFETY: just opened and nobody else's.
-        let socket = UdpSocket::from(unsafe { OwnedFd::from_raw_fd(fd) });
+        let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
+        // SAFETY: no pointers; what it opens is nobody else's.
+        let fd = unsafe { opened(libc::socket(domain, kind, 0), "create a UDP socket") }?;
+        let socket = UdpSocket::from(fd);
         Ok(Self { socket, domain })
     }
 

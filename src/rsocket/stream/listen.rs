@@ -4,7 +4,6 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
-use crate::abi::*;
 use crate::cm::address;
 use crate::cm::connect::{self, Param, Reason};
 use crate::cm::id::Id;
@@ -15,7 +14,7 @@ use super::{Phase, RETRIES, Stream};
 use crate::rsocket::endpoint::Endpoint;
 use crate::rsocket::events::{Channel, Report};
 use crate::rsocket::service;
-use crate::rsocket::wire::{ConnData, IB_HEADER_LEN};
+use crate::rsocket::wire::ConnData;
 
 #[derive(Debug)]
 pub(super) struct Listener {
@@ -109,12 +108,10 @@ impl Stream {
     /// handles the events of sockets that listen and of those they make.
     pub(super) fn answer(self: &Arc<Self>, report: &Report) -> Result<()> {
         let id = Id::from_pointer(report.id)?;
-        let infiniband = self
-            .id
-            .src_addr()
-            .is_some_and(|addr| i32::from(addr.family()) == AF_IB);
-        let header = if infiniband { IB_HEADER_LEN } else { 0 };
-        let data = report.private_data.get(header..).unwrap_or_default();
+        let data = report
+            .private_data
+            .get(self.header_len()..)
+            .unwrap_or_default();
         let peer = match ConnData::decode(data) {
             _ if !self.has_room() => Err(Error::new(libc::EAGAIN, "queue one more connection")),
             Err(_) => Err(Error::new(libc::EPROTO, "understand the peer")),

@@ -44,7 +44,7 @@ use super::option::Options;
 use super::service;
 use super::settings::Defaults;
 use super::wait::{self, Notifier};
-use super::wire::ConnData;
+use super::wire::{ConnData, IB_HEADER_LEN};
 
 use listen::{Accepting, Listener};
 use open::Opening;
@@ -332,6 +332,13 @@ impl Stream {
             }
             _ => Err(Error::new(libc::ENOTCONN, "use an unconnected socket")),
         }
+    }
+
+    /// Bytes before what a request says, which InfiniBand addresses leave there.
+    fn header_len(&self) -> usize {
+        let addr = self.id.src_addr();
+        let infiniband = addr.is_some_and(|addr| i32::from(addr.family()) == AF_IB);
+        if infiniband { IB_HEADER_LEN } else { 0 }
     }
 
     /// Copy of the local address, if there is one.

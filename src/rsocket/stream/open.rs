@@ -17,7 +17,7 @@ use crate::rsocket::events::Report;
 use crate::rsocket::route;
 use crate::rsocket::service;
 use crate::rsocket::wait::{Wake, readable, sleep};
-use crate::rsocket::wire::{ConnData, IB_HEADER_LEN};
+use crate::rsocket::wire::ConnData;
 
 /// Attempts of each step of address resolution; the first takes a second,
 /// each further one twice as long.
@@ -169,12 +169,7 @@ impl Stream {
 
     fn request(&self, endpoint: &Endpoint) -> Result<()> {
         let data = endpoint.conn_data().encode();
-        let infiniband = self
-            .id
-            .src_addr()
-            .is_some_and(|addr| i32::from(addr.family()) == AF_IB);
-        let header = if infiniband { IB_HEADER_LEN } else { 0 };
-        let mut private_data = vec![0; header];
+        let mut private_data = vec![0; self.header_len()];
         private_data.extend_from_slice(&data);
         connect::connect(
             &self.id,

@@ -1,0 +1,20 @@
+//! Descriptors that a system call has opened.
+
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+
+use crate::error::{Error, Result};
+
+/// What a system call that opens a descriptor has returned, for `step`.
+///
+/// # Errors
+/// The errno of the call if it has failed.
+///
+/// # Safety
+/// `fd` is the result of such a call just now, and nobody else's.
+pub unsafe fn opened(fd: RawFd, step: &'static str) -> Result<OwnedFd> {
+    if fd < 0 {
+        return Err(Error::last_os(step));
+    }
+    // SAFETY: it is open, and the caller vouches that it is nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
