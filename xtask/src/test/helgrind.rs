@@ -21,11 +21,18 @@ const ON_BEHALF: [&str; 4] = ["vgpreload", "libc.so", "libc-", "libpthread"];
 /// Programs, and which of their cases. Left out is the case of `race` for which
 /// the library starts threads: how Rust's standard library hands a thread its
 /// work is hidden from helgrind.
-const PROGRAMS: [(&str, &[&str]); 4] = [
+const PROGRAMS: [(&str, &[&str]); 8] = [
     ("id", &["the first calls may come from several threads"]),
     ("event", &["two threads that wait"]),
     ("robust", &["threads that"]),
     ("race", &["while other threads get"]),
+    ("rsocket_poll", &["62", "63", "68", "70"]),
+    (
+        "rsocket_end",
+        &["a shutdown wakes", "two threads", "close ends"],
+    ),
+    ("rsocket_stream", &["a shutdown ends", "66 67"]),
+    ("rsocket_dgram", &["close ends", "epoll sets"]),
 ];
 
 /// The part beside the device.
