@@ -51,6 +51,13 @@ const PROGRAMS: &[Program] = &[
             "numbers without meaning",
         ],
     ),
+    ("rsocket_stream", &["42 43", "46 ", "48 ", "66 67"]),
+    ("rsocket_end", &["54 ", "two threads", "close ends"]),
+    ("rsocket_map", &["76 ", "77 ", "78 "]),
+    (
+        "rsocket_dgram",
+        &["each receive", "knows its peer", "close ends", "malformed"],
+    ),
 ];
 
 /// The part beside the device.
