@@ -285,7 +285,7 @@ TEST(names, "[fix] names are those of Linux")
 	close_ends(&e);
 }
 
-TEST(six, "29 streams over IPv6")
+TEST(six, "streams over IPv6")
 {
 	struct ends e = make_ends(test_addr6(PORT));
 

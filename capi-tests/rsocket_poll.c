@@ -237,3 +237,49 @@ TEST(closed_member, "70 [fix] a socket that is closed leaves its set, and the se
 	CHECK_OK(rclose(set));
 	CHECK_OK(rclose(e.listener));
 }
+
+enum { CONNECTIONS = 15, PROMPT = 100 };
+
+static struct {
+	int listener;
+	uint64_t woken;
+	pthread_barrier_t turn;
+} awaited;
+
+static void *await_connections(void *argument)
+{
+	for (int i = 0; i < CONNECTIONS; i++) {
+		int fd;
+
+		CHECK_EQ(poll_one(awaited.listener, POLLIN, LONG), POLLIN);
+		awaited.woken = now_ms();
+		fd = raccept(awaited.listener, NULL, NULL);
+		CHECK(fd >= 0);
+		pthread_barrier_wait(&awaited.turn);
+		CHECK_OK(rclose(fd));
+	}
+	return argument;
+}
+
+TEST(prompt, "61 a connection wakes rpoll of its listener, not a timer [race]", .timeout = 60)
+{
+	struct sockaddr *addr = test_addr(PORT);
+	pthread_t thread;
+	int late = 0;
+
+	awaited.listener = listen_on(addr, 4);
+	CHECK_OK(pthread_barrier_init(&awaited.turn, NULL, 2));
+	CHECK_OK(pthread_create(&thread, NULL, await_connections, NULL));
+	for (int i = 0; i < CONNECTIONS; i++) {
+		int fd = connect_to(addr);
+		uint64_t connected = now_ms();
+
+		pthread_barrier_wait(&awaited.turn);
+		late += awaited.woken > connected + PROMPT;
+		CHECK_OK(rclose(fd));
+	}
+	CHECK_OK(pthread_join(thread, NULL));
+	/* Every half a second, as a timer may be, is late four times out of five. */
+	CHECK(late < CONNECTIONS / 2);
+	CHECK_OK(rclose(awaited.listener));
+}

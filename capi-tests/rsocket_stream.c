@@ -174,7 +174,7 @@ TEST(data_later, "rpoll that begins while connecting wakes for data [race]")
 	CHECK_OK(rclose(listening));
 }
 
-TEST(no_connection, "23 raccept on an idle non-blocking listener is EAGAIN")
+TEST(no_connection, "23 25 raccept on an idle non-blocking listener is EAGAIN; rlisten may be called again")
 {
 	int fd = listener();
 

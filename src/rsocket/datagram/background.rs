@@ -6,12 +6,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::abi::RDMA_CM_EVENT_DEVICE_REMOVAL;
-use crate::error::Error;
 use crate::lock::locked;
 
 use super::super::events::Report;
 use super::super::service::{self, Watched};
 use super::Datagram;
+use super::core::REMOVED;
+use super::endpoint::Endpoint;
 use super::header::{self, Purpose, Side};
 
 /// Bytes of the largest packet taken from the side channel.
@@ -81,9 +82,10 @@ impl Datagram {
                     drop(over);
                     if report.kind == RDMA_CM_EVENT_DEVICE_REMOVAL {
                         // Whoever sends or hears of a peer makes another.
-                        let lost = locked(&self.core).lose(report.id);
-                        drop(lost);
-                        self.set_error(&Error::new(libc::ENODEV, "use a removed device"));
+                        let mut lost = locked(&self.core).lose(report.id);
+                        if lost.as_mut().is_some_and(Endpoint::take_loss) {
+                            self.set_error(&REMOVED);
+                        }
                     }
                 }
                 Err(error) if error.errno() == libc::EINTR => {}

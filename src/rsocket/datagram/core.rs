@@ -39,6 +39,9 @@ const SILENCE: Duration = Duration::from_secs(1);
 /// this time take the same way, so that they do not overtake it.
 const DETOUR: Duration = Duration::from_millis(50);
 
+/// What a program is told of an endpoint that is gone.
+pub const REMOVED: Error = Error::new(libc::ENODEV, "use a removed device");
+
 /// What is known of a peer.
 #[derive(Debug)]
 struct Peer {
@@ -140,7 +143,9 @@ impl Core {
     /// Takes out the endpoint of the identifier `id`, whose device was removed.
     pub fn lose(&mut self, id: *const rdma_cm_id) -> Option<Endpoint> {
         let place = self.endpoints.position(|endpoint| endpoint.has_id(id))?;
-        self.remove(place)
+        let mut endpoint = self.remove(place)?;
+        endpoint.lose();
+        Some(endpoint)
     }
 
     /// Takes out the endpoint of the local address `source`, if there is one
@@ -316,7 +321,7 @@ impl Core {
     /// Handles what has completed and returns how much there was.
     ///
     /// # Errors
-    /// What the device says.
+    /// `ENODEV`, once, if a device is gone, else what libibverbs says.
     pub fn progress(&mut self) -> Result<usize> {
         let mut total = 0usize;
         for (place, endpoint) in self.endpoints.iter_mut() {
@@ -331,6 +336,9 @@ impl Core {
                 true
             })?;
             total = total.saturating_add(count);
+            if endpoint.take_loss() {
+                return Err(REMOVED);
+            }
         }
         Ok(total)
     }

@@ -67,6 +67,8 @@ pub struct Endpoint {
     busy: Vec<Option<Arc<Handle>>>,
     armed: bool,
     health: Health,
+    /// The program was told that it is gone.
+    told: bool,
     /// Receives that the device has.
     posted: usize,
     /// Receive slots that the device gets once the queue pair works again.
@@ -136,6 +138,7 @@ impl Endpoint {
             busy: (0..sends).map(|_| None).collect(),
             armed: false,
             health: Health::Works,
+            told: false,
             posted: 0,
             idle: Vec::new(),
         };
@@ -190,6 +193,16 @@ impl Endpoint {
         self.health == Health::Gone
     }
 
+    /// Whether it is gone and the program is to be told; `true` once.
+    pub fn take_loss(&mut self) -> bool {
+        self.is_gone() && !std::mem::replace(&mut self.told, true)
+    }
+
+    /// Takes note that its device is gone.
+    pub fn lose(&mut self) {
+        self.health = Health::Gone;
+    }
+
     /// Whether datagrams can be sent by the queue pair.
     pub fn works(&self) -> bool {
         self.health == Health::Works
@@ -202,7 +215,7 @@ impl Endpoint {
 
     /// Whether all that was sent has left, or never will.
     pub fn is_idle(&self) -> bool {
-        self.health == Health::Gone || self.free.len() == self.busy.len()
+        self.is_gone() || self.free.len() == self.busy.len()
     }
 
     /// Sends all of `data`, which [`fits`](Self::fits), to the queue pair
@@ -307,7 +320,7 @@ impl Endpoint {
         }
         if let Err(error) = self.renew() {
             log::warn!("{}: no datagrams any more: {error}", self.id.as_ref());
-            self.health = Health::Gone;
+            self.lose();
         }
     }
 
@@ -352,13 +365,22 @@ impl Endpoint {
     /// does not keep the rest from being handled.
     ///
     /// # Errors
-    /// `EIO` if the device cannot say, else what libibverbs says.
+    /// What libibverbs says, but if the device is gone: see
+    /// [`Endpoint::take_loss`].
     pub fn progress(&mut self, mut arrived: impl FnMut(Arrival) -> bool) -> Result<usize> {
         let mut batch = [const { MaybeUninit::<ibv_wc>::uninit() }; BATCH];
         let mut total = 0usize;
         let mut outcome = Ok(());
-        loop {
-            let count = self.completions.poll(&mut batch)?;
+        while !self.is_gone() {
+            let count = match self.completions.poll(&mut batch) {
+                // What a device says that is being removed.
+                Err(error) if matches!(error.errno(), libc::EIO | libc::ENODEV) => {
+                    log::warn!("{}: no datagrams any more: {error}", self.id.as_ref());
+                    self.lose();
+                    break;
+                }
+                polled => polled?,
+            };
             for wc in batch.iter().take(count) {
                 // SAFETY: the poll filled the first `count`.
                 let handled = self.completed(unsafe { wc.assume_init_ref() }, &mut arrived);
@@ -424,7 +446,7 @@ impl Endpoint {
     /// # Errors
     /// What libibverbs says.
     pub fn arm(&mut self) -> Result<bool> {
-        if self.armed || self.health == Health::Gone {
+        if self.armed || self.is_gone() {
             return Ok(false);
         }
         self.completions.arm()?;
@@ -439,10 +461,10 @@ impl Endpoint {
             Ok(taken) => self.armed &= !taken,
             Err(error) => {
                 log::warn!("{}: no datagrams any more: {error}", self.id.as_ref());
-                self.health = Health::Gone;
+                self.lose();
             }
         }
-        self.health != Health::Gone
+        !self.is_gone()
     }
 }
 

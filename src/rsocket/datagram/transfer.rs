@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::Datagram;
-use super::core::{Local, Way};
+use super::core::{Core, Local, Way};
 use super::endpoint::SLOT;
 use super::header::{self, Purpose, plain};
 use super::inbox::Received;
@@ -46,8 +46,7 @@ impl Datagram {
             nonblocking,
             deadline,
             || {
-                self.check()?;
-                self.with_core(|core| {
+                self.attempt(|core| {
                     self.introduce(core, peer)?;
                     core.send(peer, data)
                 })
@@ -65,6 +64,17 @@ impl Datagram {
             Way::Side(local) => self.send_aside(local, peer, data, nonblocking)?,
         }
         Ok(length)
+    }
+
+    /// Tries `action`. The pending error comes first, also one that shows only
+    /// now that there is something to wait for.
+    fn attempt<R>(&self, action: impl FnOnce(&mut Core) -> Result<R>) -> Result<R> {
+        self.check()?;
+        let result = self.with_core(action);
+        if matches!(&result, Err(error) if error.errno() == libc::EAGAIN) {
+            self.check()?;
+        }
+        result
     }
 
     fn send_aside(
@@ -104,10 +114,7 @@ impl Datagram {
             Some(self),
             nonblocking,
             deadline,
-            || {
-                self.check()?;
-                self.with_core(|core| core.receive(target, peek))
-            },
+            || self.attempt(|core| core.receive(target, peek)),
         )
     }
 
