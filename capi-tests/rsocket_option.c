@@ -3,9 +3,13 @@
 #include "rsocket_pair.h"
 
 #include <arpa/inet.h>
+#include <endian.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
 #include <sys/resource.h>
+
+#include <infiniband/ib.h>
+#include <rdma/rdma_cma.h>
 
 enum { PORT = 7641, TCP_OPEN = 1, TCP_LISTENS = 10 };
 
@@ -283,6 +287,36 @@ TEST(names, "[fix] names are those of Linux")
 	CHECK_EQ(length, sizeof(struct sockaddr_in));
 	CHECK_OK(memcmp(&name, test_addr(PORT), 8));
 	close_ends(&e);
+}
+
+/* What has no InfiniBand ports refuses their addresses, and nothing is left. */
+TEST(infiniband, "29 AF_IB addresses of a RoCE port are ENODEV")
+{
+	struct sockaddr_ib addr = { .sib_family = AF_IB };
+	int fd = rsocket(AF_IB, SOCK_STREAM, 0);
+
+	CHECK(fd >= 0);
+	/* The GID of an IPv4 address. */
+	addr.sib_addr.sib_addr32[2] = htonl(0xffff);
+	addr.sib_addr.sib_addr32[3] = ((struct sockaddr_in *)test_addr(0))->sin_addr.s_addr;
+	addr.sib_sid = htobe64(RDMA_IB_IP_PS_TCP | PORT);
+	addr.sib_sid_mask = htobe64(RDMA_IB_IP_PS_MASK | 0xffff);
+	CHECK_ERRNO(rbind(fd, (struct sockaddr *)&addr, sizeof(addr)), ENODEV);
+	CHECK_OK(rclose(fd));
+	for (int flags = 0; flags <= O_NONBLOCK; flags += O_NONBLOCK) {
+		fd = rsocket(AF_IB, SOCK_STREAM, 0);
+		CHECK_OK(rfcntl(fd, F_SETFL, flags));
+		CHECK_ERRNO(rconnect(fd, (struct sockaddr *)&addr, sizeof(addr)), ENODEV);
+		CHECK_EQ(option_of(fd, SOL_SOCKET, SO_ERROR), ENODEV);
+		CHECK_OK(rclose(fd));
+	}
+	/* No port, so no device is asked for. */
+	memset(&addr.sib_addr, 0, sizeof(addr.sib_addr));
+	fd = rsocket(AF_IB, SOCK_STREAM, 0);
+	CHECK_OK(rbind(fd, (struct sockaddr *)&addr, sizeof(addr)));
+	CHECK_OK(rlisten(fd, 1));
+	CHECK_OK(rclose(fd));
+	CHECK_ERRNO(rsocket(AF_IB, SOCK_DGRAM, 0), EAFNOSUPPORT);
 }
 
 TEST(six, "streams over IPv6")

@@ -198,6 +198,17 @@ impl Endpoint {
         self.is_gone() && !std::mem::replace(&mut self.told, true)
     }
 
+    /// Whether `error` is what a device says that is being removed, of which it
+    /// then takes note.
+    fn is_loss(&mut self, error: &Error) -> bool {
+        let lost = matches!(error.errno(), libc::EIO | libc::ENODEV);
+        if lost {
+            log::warn!("{}: no datagrams any more: {error}", self.id.as_ref());
+            self.lose();
+        }
+        lost
+    }
+
     /// Takes note that its device is gone.
     pub fn lose(&mut self) {
         self.health = Health::Gone;
@@ -297,11 +308,15 @@ impl Endpoint {
         // SAFETY: the queue pair lives as long as the endpoint; the request
         // and its part live until the call ends.
         let status = unsafe { dispatch::post_recv(self.id.qp(), &mut wr, &mut bad) };
-        if status != 0 {
-            return Err(failure(status, "post a receive"));
+        if status == 0 {
+            self.posted = self.posted.saturating_add(1);
+            return Ok(());
         }
-        self.posted = self.posted.saturating_add(1);
-        Ok(())
+        let error = failure(status, "post a receive");
+        if self.is_loss(&error) {
+            return Ok(());
+        }
+        Err(error)
     }
 
     /// Takes note that a work request has failed, and sees to it that all fail.
@@ -373,12 +388,7 @@ impl Endpoint {
         let mut outcome = Ok(());
         while !self.is_gone() {
             let count = match self.completions.poll(&mut batch) {
-                // What a device says that is being removed.
-                Err(error) if matches!(error.errno(), libc::EIO | libc::ENODEV) => {
-                    log::warn!("{}: no datagrams any more: {error}", self.id.as_ref());
-                    self.lose();
-                    break;
-                }
+                Err(error) if self.is_loss(&error) => break,
                 polled => polled?,
             };
             for wc in batch.iter().take(count) {
@@ -449,8 +459,13 @@ impl Endpoint {
         if self.armed || self.is_gone() {
             return Ok(false);
         }
-        self.completions.arm()?;
-        self.armed = true;
+        match self.completions.arm() {
+            Err(error) if self.is_loss(&error) => {}
+            armed => {
+                armed?;
+                self.armed = true;
+            }
+        }
         Ok(true)
     }
 
