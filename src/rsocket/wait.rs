@@ -331,6 +331,12 @@ pub fn wait_for<R>(
         {
             notifier.take_notification();
         }
+        // Armed again only for another sleep: what comes while the program is
+        // at work with this needs no notification.
+        let result = attempt();
+        if !again(&result) {
+            return result;
+        }
     }
 }
 
