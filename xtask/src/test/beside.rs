@@ -13,7 +13,7 @@ use crate::place::Place;
 use crate::report::{Collector, Suite};
 
 /// The longest one suite may take beside the device.
-const LIMIT: Duration = Duration::from_secs(2400);
+const LIMIT: Duration = Duration::from_secs(3600);
 
 /// What a suite needs, built before any of them runs.
 pub struct Built {

@@ -127,12 +127,25 @@ fn link(lab: &Lab) -> Result<()> {
     disk.set_timeout(LIMIT * 2)?;
     during_writes(&session, &disk, || {
         sh(&format!("ip link set {netdev} down"))?;
-        // Commands in flight are lost, and what is sent again as well, until the
-        // queue pair gives up. Then the initiator tries to log in again and again.
+        // All writes under way may have arrived, and only their answers be lost, of
+        // which the initiator's queue pair knows nothing. This command cannot
+        // arrive: it is sent again until the queue pair gives up. Then the
+        // initiator tries to log in again and again.
+        let from = format!("if={}", disk.path().display());
+        let read = [
+            "dd",
+            &from,
+            "of=/dev/null",
+            "bs=4k",
+            "count=1",
+            "iflag=direct",
+        ];
+        let mut read = program::start(&read, &Library::Original)?;
         let lost = session.wait_state("blocked");
         clean::link_up()?;
         lost?;
-        session.wait_state("running")
+        session.wait_state("running")?;
+        read.wait_success()
     })?;
     ensure!(target.is_alive()?);
     close(target, session)?;

@@ -72,7 +72,7 @@ const USUAL: Size = Size {
 const FULL: Size = Size {
     logins: 1000,
     mixed_seconds: 60,
-    limit: Duration::from_secs(2300),
+    limit: Duration::from_secs(3000),
 };
 
 /// What selects [`FULL`].
