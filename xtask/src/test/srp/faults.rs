@@ -148,8 +148,9 @@ fn link(lab: &Lab) -> Result<()> {
         session.wait_state("running")?;
         read.wait_success()
     });
-    // Seen on 7.3 after some outages: no request for a connection is answered any
-    // more, whoever asks whom.
+    // After some outages the kernel's queue pair for the messages of the connection
+    // manager (`rdma resource show qp`: GSI) is in error: no request for a connection
+    // is answered any more, whoever asks whom.
     if result.is_err() && !connections_work()? {
         return Err(Unjudged("the kernel connects nobody any more after the outage").into());
     }
