@@ -16,7 +16,7 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use libc::{sockaddr_storage, socklen_t};
+use libc::{nfds_t, sockaddr_storage, socklen_t};
 
 use crate::poll::Deadline;
 use crate::{inside, next, number, rdmacm, sockets, table};
@@ -220,25 +220,33 @@ fn accept_over_rdma(fd: c_int) -> Result<c_int, Stays> {
 }
 
 /// Waits until the other side connects to the listener. `false` if it does not
-/// in time, or goes on by TCP.
+/// in time, or tells that it stays with TCP. That it closes TCP tells nothing: it
+/// does so as well when it has gone over.
 fn is_coming(listener: c_int, fd: c_int) -> bool {
     let entry = |fd, events| libc::pollfd {
         fd,
         events,
         revents: 0,
     };
-    let [wanted, urgent] = [libc::POLLIN, libc::POLLIN | libc::POLLPRI];
-    let mut entries = [entry(listener, wanted), entry(fd, urgent)];
+    let mut entries = [entry(listener, libc::POLLIN), entry(fd, libc::POLLPRI)];
+    let mut count = entries.len();
     let deadline = Deadline::from_millis(PATIENCE);
-    // SAFETY: two entries.
-    while unsafe { rdmacm::rpoll(entries.as_mut_ptr(), 2, deadline.left()) } < 0
-        && next::errno() == libc::EINTR
-    {}
-    let [over, by_tcp] = entries;
-    if over.revents == 0 && by_tcp.revents & libc::POLLPRI != 0 {
-        is_told(fd);
+    loop {
+        // SAFETY: no more than there are.
+        let ready =
+            unsafe { rdmacm::rpoll(entries.as_mut_ptr(), count as nfds_t, deadline.left()) };
+        let [over, by_tcp] = entries;
+        if ready < 0 && next::errno() == libc::EINTR {
+            continue;
+        }
+        if ready <= 0 || over.revents != 0 {
+            return ready > 0;
+        }
+        if by_tcp.revents & libc::POLLPRI != 0 && is_told(fd) {
+            return false;
+        }
+        count = 1;
     }
-    over.revents != 0
 }
 
 /// The same port of any address.
