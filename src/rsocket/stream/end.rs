@@ -27,7 +27,7 @@ impl Stream {
     /// rely on; for a while, or as long as `SO_LINGER` says. Sockets without a
     /// connection have nothing to shut down.
     pub fn shutdown(&self, directions: Directions) {
-        let Some(connection) = self.connection.get() else {
+        let Some(connection) = self.established() else {
             return;
         };
         connection.shutdown(directions);
@@ -66,7 +66,7 @@ impl Stream {
 
     /// Whether its connection, if any, has ended.
     pub fn has_ended(&self) -> bool {
-        self.connection.get().is_none_or(Connection::is_over)
+        self.established().is_none_or(Connection::is_over)
     }
 
     /// Ends the socket: wakes all who wait for it, tells the peer, and waits
@@ -105,7 +105,7 @@ impl Stream {
     /// Ends the connection, if any, and waits for its end as long as the options
     /// say. Returns `false` if it is to go on in the background.
     fn end_connection(&self) -> bool {
-        let Some(connection) = self.connection.get() else {
+        let Some(connection) = self.established() else {
             return true;
         };
         connection.shutdown(Directions::Both);

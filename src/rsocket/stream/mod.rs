@@ -60,7 +60,8 @@ pub struct Stream {
     channel: Channel,
     id: Arc<Id>,
     phase: Mutex<Phase>,
-    connection: OnceCell<Connection>,
+    /// Boxed, so that it stays where threads have used it until it is dropped.
+    connection: OnceCell<Box<Connection>>,
     keepalive: Mutex<Option<Arc<Keepalive>>>,
     probes: Mutex<Option<Arc<Keepalive>>>,
     options: Mutex<Options>,
@@ -160,7 +161,7 @@ impl Stream {
 
     /// Takes the pending error (`SO_ERROR`), 0 if there is none.
     pub fn take_error(&self) -> i32 {
-        match (self.common.take_error(), self.connection.get()) {
+        match (self.common.take_error(), self.established()) {
             (0, Some(connection)) => connection.take_error(),
             (errno, _) => errno,
         }
@@ -172,7 +173,7 @@ impl Stream {
 
     /// The connection, once there is one.
     pub fn established(&self) -> Option<&Connection> {
-        self.connection.get()
+        self.connection.get().map(Box::as_ref)
     }
 
     /// Whether it accepts connections.
@@ -190,7 +191,7 @@ impl Stream {
 
     /// Descriptor of the completion channel, once connected.
     pub fn notification_fd(&self) -> Option<RawFd> {
-        self.connection.get().map(Connection::notification_fd)
+        self.established().map(Connection::notification_fd)
     }
 
     /// Binds to a local address.
@@ -270,7 +271,7 @@ impl Stream {
                     RDMA_CM_EVENT_DISCONNECTED
                         | RDMA_CM_EVENT_REJECTED
                         | RDMA_CM_EVENT_DEVICE_REMOVAL
-                ) && let Some(connection) = self.connection.get()
+                ) && let Some(connection) = self.established()
                 {
                     connection.peer_gone();
                 }
@@ -296,7 +297,7 @@ impl Stream {
     fn connected(self: &Arc<Self>, endpoint: Endpoint, peer: ConnData) {
         let connection = Connection::new(endpoint, peer, Arc::clone(self.common.waiters()));
         // Phases lead here once.
-        let _ = self.connection.set(connection);
+        let _ = self.connection.set(Box::new(connection));
         if let Err(error) = self.keep_alive() {
             log::warn!("{}: no keep-alive messages: {error}", self.id);
         }
@@ -323,7 +324,7 @@ impl Stream {
     /// The connection, or why there is none.
     fn connection(&self) -> Result<&Connection> {
         self.common.check_open()?;
-        if let Some(connection) = self.connection.get() {
+        if let Some(connection) = self.established() {
             return Ok(connection);
         }
         match &*locked(&self.phase) {
@@ -351,8 +352,7 @@ impl Stream {
     /// # Errors
     /// `ENOTCONN` without a connection.
     pub fn peer_address(&self) -> Result<SockAddr> {
-        self.connection
-            .get()
+        self.established()
             .and_then(|_| self.id.dst_addr())
             .ok_or(Error::new(libc::ENOTCONN, "name the peer"))
     }

@@ -11,7 +11,7 @@ use crate::rsocket::tcp_info::State;
 impl Stream {
     /// Where the socket is in its life, in the words of TCP.
     pub fn tcp_state(&self) -> State {
-        if let Some(connection) = self.connection.get() {
+        if let Some(connection) = self.established() {
             return match connection.open_directions() {
                 None => State::Close,
                 Some((_, false)) => State::FinWait,
@@ -33,7 +33,7 @@ impl Stream {
         let reading = libc::POLLIN | libc::POLLRDNORM;
         let both = reading | libc::POLLOUT | libc::POLLWRNORM;
         let always = libc::POLLERR | libc::POLLHUP;
-        let ready = match self.connection.get() {
+        let ready = match self.established() {
             Some(connection) => {
                 let state = connection.readiness(interest & reading != 0);
                 if interest & libc::POLLOUT != 0 && !state.writable {

@@ -21,7 +21,7 @@ impl Stream {
     /// What the kernel says of timers.
     pub fn keep_alive(self: &Arc<Self>) -> Result<()> {
         let idle = self.options().keepalive();
-        let timer = match (idle, self.connection.get()) {
+        let timer = match (idle, self.established()) {
             (Some(seconds), Some(_)) => {
                 Some(Keepalive::start(self, seconds, Connection::keep_alive)?)
             }

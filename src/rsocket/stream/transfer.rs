@@ -31,7 +31,7 @@ impl Stream {
 
     /// Posts what small sends have gathered.
     pub fn flush(&self) {
-        if let Some(connection) = self.connection.get() {
+        if let Some(connection) = self.established() {
             connection.flush();
         }
     }
@@ -75,8 +75,7 @@ impl Stream {
     /// `EINVAL` if there is none, `EBADF` if the socket is closed.
     pub fn mappable(&self) -> Result<&Connection> {
         self.common.check_open()?;
-        self.connection
-            .get()
+        self.established()
             .ok_or(Error::invalid("map memory of an unconnected socket"))
     }
 
