@@ -68,7 +68,10 @@ impl Beside<'_> {
     pub fn run(&self, alone: bool, suite: &mut Suite) -> Result<()> {
         match self.name {
             Name::Conformance => conformance::run(self, suite),
-            Name::Hosts => hosts::run(self.place, &self.arguments(), suite),
+            Name::Hosts => {
+                let arguments = [self.arguments(), hosts::selection(alone)].concat();
+                hosts::run(self.place, &arguments, suite)
+            }
             Name::Srp => srp::run(self, alone, suite),
             Name::Soak => self.start(&soak::selection(alone), suite),
             _ => self.start(&[], suite),

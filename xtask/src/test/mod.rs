@@ -87,7 +87,8 @@ enum Name {
     Commands,
     /// Missing nodes, permissions and devices
     Containers,
-    /// Two machines: traffic, failing links, a killed peer
+    /// Two machines: traffic, failing links, a killed peer; asked for alone, SRP over
+    /// a bad link as well
     Hosts,
     /// Memory errors and leaks
     Valgrind,
