@@ -6,7 +6,7 @@ use super::Channel;
 use super::link::{Link, Operation, SendRequest, Work};
 use super::state::ChannelState;
 use crate::wire::descriptor::Segment;
-use crate::wire::{Tag, request};
+use crate::wire::request;
 
 /// How far the target's own logout has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,19 +44,8 @@ impl<L: Link> Channel<L> {
             return;
         }
         self.leaving = Leaving::Told;
-        self.own_requests += 1;
-        let tag = Tag(self.own_requests.to_be_bytes());
         // No command uses its buffer any more.
-        let bytes = self.rings.response(0);
-        let length = request::target_logout(bytes, tag);
-        let address = bytes.as_ptr() as u64;
-        self.chain.push(SendRequest {
-            work: Work::Logout,
-            operation: Operation::Send,
-            address,
-            length: length as u32,
-            signaled: true,
-        });
+        self.chain_own(Work::Logout, 0, request::target_logout);
     }
 
     /// Ends the connection from this side, or answers its end from the other,

@@ -398,20 +398,35 @@ impl<L: Link> Channel<L> {
         if !due {
             return;
         }
+        let credits = self.pending_credits;
+        let tag = self.chain_own(Work::Request, self.slots.count(), |bytes, tag| {
+            request::credit_request(bytes, tag, credits)
+        });
+        self.own_request = Some(tag);
+        self.pending_credits = 0;
+    }
+
+    /// Chains a request of the target's own, which `build` puts into a response
+    /// buffer and tells the length of. Returns its tag.
+    fn chain_own(
+        &mut self,
+        work: Work,
+        buffer: u16,
+        build: impl FnOnce(&mut [u8], Tag) -> usize,
+    ) -> Tag {
         self.own_requests += 1;
         let tag = Tag(self.own_requests.to_be_bytes());
-        let bytes = self.rings.response(self.slots.count());
-        let length = request::credit_request(bytes, tag, self.pending_credits);
+        let bytes = self.rings.response(buffer);
+        let length = build(bytes, tag);
         let address = bytes.as_ptr() as u64;
         self.chain.push(SendRequest {
-            work: Work::Request,
+            work,
             operation: Operation::Send,
             address,
             length: length as u32,
             signaled: true,
         });
-        self.own_request = Some(tag);
-        self.pending_credits = 0;
+        tag
     }
 
     /// Posts the chain that was put together, receives first: a response must
