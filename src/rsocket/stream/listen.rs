@@ -126,9 +126,7 @@ impl Stream {
             Err(error) => {
                 // A socket that was made for it has rejected and destroyed it.
                 if Id::from_pointer(report.id).is_ok_and(|found| Arc::ptr_eq(&found, &id)) {
-                    if let Err(error) = connect::reject(&id, &[], Reason::Consumer) {
-                        log::debug!("{id}: {error}");
-                    }
+                    reject(&id);
                     id.destroy()?;
                 }
                 Err(error)
@@ -150,12 +148,8 @@ impl Stream {
         // From here on, dropping the socket destroys the identifier, whose
         // events go to its channel.
         let stream = Self::assemble(self.domain, channel, Arc::clone(id), options, Phase::Failed);
-        let endpoint = endpoint.inspect_err(|_| {
-            // Before the identifier goes.
-            if let Err(error) = connect::reject(id, &[], Reason::Consumer) {
-                log::debug!("{id}: {error}");
-            }
-        })?;
+        // Before the identifier goes.
+        let endpoint = endpoint.inspect_err(|_| reject(id))?;
         id.state().most_retries = Some(RETRIES);
         let data = endpoint.conn_data().encode();
         connect::accept(
@@ -190,5 +184,12 @@ impl Stream {
             }
         }
         self.common.waiters().notify();
+    }
+}
+
+/// Rejects a connection request, of which the peer may know already.
+fn reject(id: &Id) {
+    if let Err(error) = connect::reject(id, &[], Reason::Consumer) {
+        log::debug!("{id}: {error}");
     }
 }
