@@ -49,10 +49,8 @@ pub fn inside(bench: &Bench, rounds: usize, wanted: impl Fn(&str) -> bool) -> Re
     steps(bench, rounds, &wanted);
     for tool in [Tool::Calls, Tool::Instructions] {
         for (side, name) in SIDES.into_iter().filter(|(_, name)| wanted(name)) {
-            let mut figures = Figures::default();
-            for round in 0..rounds {
-                figures.measure(round, bench, |library| cost(bench, library, side, tool));
-            }
+            let figures =
+                Figures::measured(rounds, bench, |library| cost(bench, library, side, tool));
             println!("{}", figures.row(name, tool.unit()));
         }
     }

@@ -21,16 +21,17 @@ impl Figures {
     pub const HEADER: &'static str = "| what | unit | original, median (least to most) \
         | ours, median (least to most) | original / ours |\n|---|---|---|---|---|";
 
-    /// Measures once on each library, each first in every other round.
-    pub fn measure(
-        &mut self,
-        round: usize,
+    /// Measures so many times on each library, each first in every other round.
+    pub fn measured(
+        rounds: usize,
         bench: &Bench,
         mut measure: impl FnMut(&Library) -> Result<f64>,
-    ) {
-        for which in order(round) {
-            self.take(which, measure(library(which, bench)));
+    ) -> Self {
+        let mut figures = Self::default();
+        for which in (0..rounds).flat_map(order) {
+            figures.take(which, measure(library(which, bench)));
         }
+        figures
     }
 
     /// Takes what was measured: 0 is the original, 1 is ours.

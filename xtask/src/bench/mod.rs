@@ -111,10 +111,7 @@ fn sockets(bench: &Bench, rounds: usize, wanted: impl Fn(&str) -> bool) -> Resul
     ensure!(!rows.is_empty(), "no row has such a name");
     println!("{}", Figures::HEADER);
     for row in rows {
-        let mut figures = Figures::default();
-        for round in 0..rounds {
-            figures.measure(round, bench, |library| row.measure(bench, library));
-        }
+        let figures = Figures::measured(rounds, bench, |library| row.measure(bench, library));
         println!("{}", figures.row(row.name, row.unit));
     }
     Ok(())
