@@ -140,16 +140,16 @@ fn programs() -> Result<Vec<String>> {
 /// Lets the original try a case again, if it failed what it is expected to pass
 /// and ours did not. The last try is what counts.
 fn retry(program: &Path, ours: &Case, original: &mut Vec<Case>) -> Result<()> {
-    let title = ours.name.split_once('/').map_or("", |(_, title)| title);
     let expected = Original::of(&ours.name);
+    if expected != Original::Agrees || ours.outcome != Outcome::Passed {
+        return Ok(());
+    }
+    let title = ours.name.split_once('/').map_or("", |(_, title)| title);
     for _ in 1..TRIES {
         let Outcome::Failed(why) = judge(expected, find(original, ours), Some(&ours.outcome))
         else {
             break;
         };
-        if expected != Original::Agrees || ours.outcome != Outcome::Passed {
-            break;
-        }
         println!("# {}: {why}; once more", ours.name);
         let again = results(program, &[title], &Library::Original)?;
         original.retain(|case| case.name != ours.name);
