@@ -15,6 +15,15 @@ use crate::report::{Collector, Suite};
 /// The longest one suite may take beside the device.
 const LIMIT: Duration = Duration::from_secs(3600);
 
+/// What selects the long form of a suite.
+pub const FULL_LENGTH: &str = "full-length";
+
+/// What to ask of the part beside the device, besides its selection: the long
+/// form, if no other suite was asked for.
+pub fn length(alone: bool) -> Vec<String> {
+    alone.then(|| FULL_LENGTH.to_owned()).into_iter().collect()
+}
+
 /// What a suite needs, built before any of them runs.
 pub struct Built {
     /// The folder of the library under test.
@@ -69,11 +78,11 @@ impl Beside<'_> {
         match self.name {
             Name::Conformance => conformance::run(self, suite),
             Name::Hosts => {
-                let arguments = [self.arguments(), hosts::selection(alone)].concat();
+                let arguments = [self.arguments(), length(alone)].concat();
                 hosts::run(self.place, &arguments, suite)
             }
             Name::Srp => srp::run(self, alone, suite),
-            Name::Soak => self.start(&soak::selection(alone), suite),
+            Name::Soak => self.start(&length(alone), suite),
             _ => self.start(&[], suite),
         }
     }

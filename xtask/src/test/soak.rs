@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
+use super::beside::FULL_LENGTH;
 use super::{compile_into, conformance};
 use crate::guest::program;
 use crate::guest::{Bench, ip};
@@ -58,14 +59,6 @@ const FULL: Size = Size {
 /// How many times longer a case may take than with its usual amount.
 const PATIENCE: (&str, &str) = ("RDMACM_TEST_PATIENCE", "30");
 
-/// What selects [`FULL`].
-const ALL: &str = "all";
-
-/// What to ask of the part beside the device; everything if it runs `alone`.
-pub fn selection(alone: bool) -> Vec<String> {
-    alone.then(|| ALL.to_owned()).into_iter().collect()
-}
-
 /// The cases of `rsocket_integrity` that transfer an amount that is known
 /// before, four of them both ways: ten times [`Size::megabytes`].
 const TRANSFERS: [&str; 6] = [
@@ -89,7 +82,7 @@ pub fn build(folder: PathBuf) -> Result<PathBuf> {
 pub fn inside(bench: &Bench, suite: &mut Suite) -> Result<()> {
     let size = if bench.quick {
         QUICK
-    } else if bench.selection.iter().any(|word| word == ALL) {
+    } else if bench.selection.iter().any(|word| word == FULL_LENGTH) {
         FULL
     } else {
         USUAL

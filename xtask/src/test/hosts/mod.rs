@@ -20,6 +20,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use self::remote::Remote;
+use super::beside::FULL_LENGTH;
 use super::compile;
 use crate::guest::{Bench, variable};
 use crate::library;
@@ -30,19 +31,10 @@ use crate::vm::pair::Labelled;
 /// The longest both machines may run.
 const LIMIT: Duration = Duration::from_secs(1800);
 
-/// What selects SRP over a bad link, which takes minutes: each loss at the wrong
-/// place costs a time-out.
-const BAD_LINK: &str = "bad-link";
-
 /// Compiles what the suite runs and returns its folder; srp-target is staged.
 pub fn build() -> Result<PathBuf> {
     library::stage_srp_target()?;
     compile(&["across.c"], "across", &["-lrdmacm", "-libverbs"])
-}
-
-/// What to ask of the part on the machines; everything if it runs `alone`.
-pub fn selection(alone: bool) -> Vec<String> {
-    alone.then(|| BAD_LINK.to_owned()).into_iter().collect()
 }
 
 /// Runs the suite on two machines, where there can be two.
@@ -69,7 +61,8 @@ pub fn inside(bench: &Bench, suite: &mut Suite) -> Result<()> {
     }
     let remote = Remote::new();
     traffic::run(bench, &remote, suite)?;
-    if bench.selection.iter().any(|word| word == BAD_LINK) {
+    // It takes minutes: each loss at the wrong place costs a time-out.
+    if bench.selection.iter().any(|word| word == FULL_LENGTH) {
         srp::run(bench, &remote, suite);
     }
     failures::run(bench, &remote, suite)

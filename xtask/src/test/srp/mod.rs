@@ -32,7 +32,7 @@ use crate::guest::{Bench, ip};
 use crate::library::{self as build, Library};
 use crate::report::{Outcome, Suite};
 
-use super::beside::Beside;
+use super::beside::{self, Beside, FULL_LENGTH};
 use super::compile_into;
 use super::shares::Shares;
 
@@ -76,15 +76,12 @@ const FULL: Size = Size {
     limit: Duration::from_secs(3000),
 };
 
-/// What selects [`FULL`].
-const FULL_LENGTH: &str = "full-length";
-
 /// Runs all cases, at full length if no other suite was asked for.
 pub(super) fn run(beside: &Beside, alone: bool, suite: &mut Suite) -> Result<()> {
     let shares = Shares {
         pieces: pieces().map(str::to_owned).collect(),
         machines: MACHINES,
-        options: alone.then(|| FULL_LENGTH.to_owned()).into_iter().collect(),
+        options: beside::length(alone),
         ended: |piece| match piece {
             HOSTILE => hostile::LAST.to_owned(),
             case => case.to_owned(),
