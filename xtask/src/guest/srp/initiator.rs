@@ -15,12 +15,27 @@ const HOSTS: &str = "/sys/class/scsi_host";
 
 /// Loads the module anew, with parameters such as `ch_count=1`.
 pub fn load(parameters: &str) -> Result<()> {
-    // A module that is loaded would keep its parameters.
+    unload()?;
     sh(&format!(
-        "[ ! -e /sys/module/ib_srp ] || modprobe -r ib_srp
-         modprobe -a sd_mod sg
+        "modprobe -a sd_mod sg
          modprobe ib_srp {parameters}"
     ))?;
+    Ok(())
+}
+
+/// Unloads the module, if it is there: loaded, it would keep its parameters.
+///
+/// A session that has ended may have left a disk that somebody still has open, or
+/// that the kernel is still looking at: each such use is waited for.
+fn unload() -> Result<()> {
+    let module = Path::new("/sys/module/ib_srp");
+    if !module.exists() {
+        return Ok(());
+    }
+    until("nobody uses ib_srp", || {
+        Ok((read(module.join("refcnt"))? == "0").then_some(()))
+    })?;
+    sh("modprobe -r ib_srp")?;
     Ok(())
 }
 
