@@ -899,3 +899,57 @@ TEST(no_sys, "no /sys: an error or success, no crash", .timeout = 60)
 	CHECK(channel || errno > 0);
 	rdma_destroy_event_channel(channel);
 }
+
+/* ---- Several threads on one synchronous listener ---------------------------------- */
+
+static void *take_requests(void *argument)
+{
+	struct rdma_cm_id *listener = argument, *id;
+	int taken = 0;
+
+	while (!rdma_get_request(listener, &id)) {
+		CHECK(id->event);
+		CHECK_EQ(id->event->event, RDMA_CM_EVENT_CONNECT_REQUEST);
+		CHECK(id->event->id == id);
+		CHECK_OK(rdma_reject(id, NULL, 0));
+		CHECK_OK(rdma_destroy_id(id));
+		taken++;
+	}
+	CHECK_EQ(errno, ECANCELED);
+	return (void *)(intptr_t)taken;
+}
+
+TEST(get_request_threads, "threads that get the requests of one listener get each once [race]",
+     .timeout = 60)
+{
+	enum { THREADS = 4 };
+	struct rdma_cm_id *listener = make_id(NULL, RDMA_PS_TCP);
+	pthread_t threads[THREADS];
+	const int rounds = test_rounds(24);
+	int taken = 0;
+	void *result;
+
+	CHECK_OK(rdma_bind_addr(listener, test_addr(0)));
+	CHECK_OK(rdma_listen(listener, 64));
+	for (int i = 0; i < THREADS; i++)
+		CHECK_OK(pthread_create(&threads[i], NULL, take_requests, listener));
+	for (int round = 0; round < rounds; round++) {
+		struct pair pairs[THREADS];
+
+		for (int i = 0; i < THREADS; i++)
+			pair_connect_to(&pairs[i], ntohs(rdma_get_src_port(listener)), RDMA_PS_TCP);
+		for (int i = 0; i < THREADS; i++) {
+			CHECK_EQ(take_event(pairs[i].client_channel, RDMA_CM_EVENT_REJECTED),
+				 REASON_CONSUMER);
+			rdma_destroy_qp(pairs[i].client);
+			CHECK_OK(rdma_destroy_id(pairs[i].client));
+			rdma_destroy_event_channel(pairs[i].client_channel);
+		}
+	}
+	CHECK_OK(rdma_destroy_id(listener));
+	for (int i = 0; i < THREADS; i++) {
+		CHECK_OK(pthread_join(threads[i], &result));
+		taken += (int)(intptr_t)result;
+	}
+	CHECK_EQ(taken, rounds * THREADS);
+}

@@ -314,6 +314,106 @@ TEST(user_event, "a USER event does not end a step of a synchronous id [fix]", .
 	CHECK_OK(rdma_destroy_id(id));
 }
 
+/* ---- Disconnecting what is not connected ---------------------------------------- */
+
+static void disconnect_refused(void)
+{
+	struct rdma_cm_id *client = make_id(NULL, RDMA_PS_TCP);
+	struct rdma_conn_param param = usual_param();
+
+	CHECK_OK(rdma_resolve_addr(client, NULL, test_addr(7), 5000));
+	CHECK_OK(rdma_resolve_route(client, 5000));
+	make_qp(client);
+	CHECK_ERRNO(rdma_connect(client, &param), ECONNREFUSED);
+	CHECK_OK(rdma_disconnect(client));
+	CHECK_EQ(client->event->event, RDMA_CM_EVENT_REJECTED);
+	destroy(client);
+}
+
+static void disconnect_listener(void)
+{
+	struct rdma_cm_id *listener = make_id(NULL, RDMA_PS_TCP);
+
+	CHECK_OK(rdma_bind_addr(listener, test_addr(0)));
+	CHECK_OK(rdma_listen(listener, 1));
+	CHECK_OK(rdma_disconnect(listener));
+	CHECK_OK(rdma_destroy_id(listener));
+}
+
+static void serve_unaccepted(struct server *server)
+{
+	CHECK_OK(rdma_get_request(server->listener, &server->id));
+	CHECK_OK(rdma_disconnect(server->id));
+	CHECK_OK(rdma_reject(server->id, NULL, 0));
+	CHECK_OK(rdma_disconnect(server->id));
+	CHECK_OK(rdma_destroy_id(server->id));
+}
+
+/* A request, before and after it is rejected. */
+static void disconnect_request(void)
+{
+	struct server server;
+	struct rdma_cm_id *client;
+	struct rdma_conn_param param = usual_param();
+
+	start_server(&server, RDMA_PS_TCP, serve_unaccepted);
+	client = make_client(&server);
+	CHECK_ERRNO(rdma_connect(client, &param), ECONNREFUSED);
+	destroy(client);
+	end_server(&server);
+}
+
+static void serve_one_datagram(struct server *server)
+{
+	struct rdma_conn_param param = usual_param();
+
+	CHECK_OK(rdma_get_request(server->listener, &server->id));
+	make_qp(server->id);
+	param.qp_num = server->id->qp->qp_num;
+	CHECK_OK(rdma_accept(server->id, &param));
+}
+
+static void disconnect_datagram(void)
+{
+	struct server server;
+	struct rdma_cm_id *client;
+	struct rdma_conn_param param = usual_param();
+
+	start_server(&server, RDMA_PS_UDP, serve_one_datagram);
+	client = make_client(&server);
+	CHECK_OK(rdma_connect(client, &param));
+	CHECK_OK(rdma_disconnect(client));
+	CHECK_OK(rdma_disconnect(server.id));
+	destroy(server.id);
+	end_server(&server);
+	destroy(client);
+}
+
+static void disconnect_thrice(void)
+{
+	struct server server;
+	struct rdma_cm_id *client;
+	struct rdma_conn_param param = usual_param();
+
+	start_server(&server, RDMA_PS_TCP, serve_and_disconnect);
+	client = make_client(&server);
+	CHECK_OK(rdma_connect(client, &param));
+	for (int i = 0; i < 3; i++)
+		CHECK_OK(rdma_disconnect(client));
+	CHECK_EQ(client->event->event, RDMA_CM_EVENT_TIMEWAIT_EXIT);
+	destroy(client);
+	end_server(&server);
+}
+
+TEST(disconnect_nothing, "disconnecting what is refused, listens, is requested, for datagrams or long over does not wait [fix]")
+{
+	disconnect_refused();
+	disconnect_listener();
+	disconnect_request();
+	disconnect_datagram();
+	disconnect_thrice();
+}
+
 /* ---- Events of other steps --------------------------------------------------- */
 
 /* An asynchronous id whose next event has come and stays where it is. */

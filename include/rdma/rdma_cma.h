@@ -667,7 +667,8 @@ int rdma_notify(struct rdma_cm_id *id, enum ibv_event_type event);
 //
 // Both sides see RDMA_CM_EVENT_DISCONNECTED and later
 // RDMA_CM_EVENT_TIMEWAIT_EXIT. In synchronous mode the call blocks until
-// the first of them.
+// the first of them, called again until the second, and not at all if neither
+// is to come: after a refused connect, for a listener or for datagrams.
 //
 // Returns 0, also after the peer has disconnected, or -1 with errno: EINVAL
 // for an identifier that was never connected. See rdma_disconnect(3).

@@ -7,7 +7,8 @@
 //! calls that concern one identifier must not overlap, except
 //! `rdma_ack_cm_event`, `rdma_event_str` and the port getters, and that
 //! destroying or migrating it ends a call that waits in synchronous mode, with
-//! `ECANCELED`. Pointers that are passed in must be valid for the duration of
+//! `ECANCELED`. Waits for events are cancellation points of pthread_cancel(3), the
+//! library's other calls to the kernel are none. Pointers that are passed in must be valid for the duration of
 //! the call only.
 
 use std::ffi::{c_char, c_int, c_void};
@@ -570,7 +571,8 @@ pub unsafe extern "C" fn rdma_notify(id: *mut rdma_cm_id, event: ibv_event_type)
 ///
 /// Both sides see `RDMA_CM_EVENT_DISCONNECTED` and later
 /// `RDMA_CM_EVENT_TIMEWAIT_EXIT`. In synchronous mode the call blocks until
-/// the first of them.
+/// the first of them, called again until the second, and not at all if neither
+/// is to come: after a refused connect, for a listener or for datagrams.
 ///
 /// Returns 0, also after the peer has disconnected, or -1 with errno: `EINVAL`
 /// for an identifier that was never connected. See rdma_disconnect(3).

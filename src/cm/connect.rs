@@ -207,6 +207,16 @@ fn explain(id: &Id, error: &Error, conn: &ConnParam) {
     );
 }
 
+/// Gives the command from which on the kernel tells how the connection ends, by
+/// an event. It may come before the command returns.
+fn begin(id: &Id, command: impl FnOnce() -> Result<()>) -> Result<()> {
+    let expect = |due| std::mem::replace(&mut id.state().end_due, due);
+    let before = expect(!id.is_datagram());
+    command().inspect_err(|_| {
+        expect(before);
+    })
+}
+
 /// Asks the peer for a connection. Ends with `ESTABLISHED`,
 /// `CONNECT_RESPONSE`, `REJECTED`, `UNREACHABLE` or `CONNECT_ERROR`.
 ///
@@ -220,8 +230,10 @@ pub fn connect(id: &Arc<Id>, param: Option<&Param<'_>>) -> Result<()> {
     let prefix = id.state().connect_data.clone();
     let conn = kernel_param(id, param, &depths, &prefix)?;
     let ece = id.state().ece.for_request();
-    submit(id.descriptor()?, Connect::new(id.handle(), &conn, ece))
-        .inspect_err(|error| explain(id, error, &conn))?;
+    begin(id, || {
+        submit(id.descriptor()?, Connect::new(id.handle(), &conn, ece))
+    })
+    .inspect_err(|error| explain(id, error, &conn))?;
     id.state().connect_data = Vec::new();
     log::debug!(
         "{id}: connects from {} to {}",
@@ -269,7 +281,7 @@ pub fn accept(id: &Arc<Id>, param: Option<&Param<'_>>) -> Result<()> {
     }
     let ece = id.state().ece.for_reply();
     let command = Accept::new(id.handle(), id.uid(), &conn, ece);
-    if let Err(error) = id.descriptor().and_then(|fd| submit(fd, command)) {
+    if let Err(error) = begin(id, || submit(id.descriptor()?, command)) {
         explain(id, &error, &conn);
         let _guard = id.lock_qp();
         transition::to_error(id);
@@ -308,8 +320,9 @@ pub fn establish(id: &Id) -> Result<()> {
     if !id.qp().is_null() {
         return Err(Error::invalid("establish an identifier that has a QP"));
     }
-    submit(id.descriptor()?, Accept::established(id.handle()))?;
-    Ok(())
+    begin(id, || {
+        submit(id.descriptor()?, Accept::established(id.handle()))
+    })
 }
 
 /// Rejects a connection request, or a response on the active side.
@@ -327,6 +340,8 @@ pub fn reject(id: &Id, data: &[u8], reason: Reason) -> Result<()> {
 }
 
 /// Ends a connection. The queue pair is put in error first (iWARP: drained).
+/// Synchronous mode waits for the end of it, if there is one to come: a request
+/// that was refused has had its end.
 ///
 /// # Errors
 /// `EINVAL` for an identifier without device or connection, else what
@@ -339,6 +354,9 @@ pub fn disconnect(id: &Arc<Id>) -> Result<()> {
     }
     submit(id.descriptor()?, Disconnect::new(id.handle()))?;
     log::debug!("{id}: disconnects");
+    if !id.state().end_due {
+        return Ok(());
+    }
     sync::complete(id, Step::Disconnection)
 }
 

@@ -37,6 +37,7 @@ pub fn deliver(fd: RawFd, kernel: KernelEvent) -> Option<Box<Event>> {
             let _handling = owner.handler().hold();
             let mut event = Event::new(&owner, kind, kernel.status());
             if handle(&owner, &mut event, kernel) {
+                note_end(&owner, &event);
                 Some(event)
             } else {
                 owner.accounting().complete();
@@ -117,6 +118,23 @@ fn handle(id: &Arc<Id>, event: &mut Event, kernel: &KernelEvent) -> bool {
         _ => set_parameters(id, event, kernel),
     }
     true
+}
+
+/// Notes that nothing is to be expected of a connection any more, or not before
+/// the program completes it.
+fn note_end(id: &Id, event: &Event) {
+    let (kind, _) = event.outcome();
+    if matches!(
+        kind,
+        RDMA_CM_EVENT_CONNECT_RESPONSE
+            | RDMA_CM_EVENT_CONNECT_ERROR
+            | RDMA_CM_EVENT_UNREACHABLE
+            | RDMA_CM_EVENT_REJECTED
+            | RDMA_CM_EVENT_TIMEWAIT_EXIT
+            | RDMA_CM_EVENT_DEVICE_REMOVAL
+    ) {
+        id.state().end_due = false;
+    }
 }
 
 fn set_parameters(id: &Id, event: &mut Event, kernel: &KernelEvent) {

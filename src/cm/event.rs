@@ -167,13 +167,20 @@ impl Event {
         own.is_some_and(|own| Arc::ptr_eq(own, membership))
     }
 
+    /// The new identifier, if this is a connection request.
+    pub(super) fn request(&self) -> Option<Arc<Id>> {
+        if self.public.event != RDMA_CM_EVENT_CONNECT_REQUEST {
+            return None;
+        }
+        Id::from_pointer(self.public.id).ok()
+    }
+
     /// Drops an event that nobody is to see. The identifier of a connection
     /// request goes with it, so that the peer is rejected.
     pub(super) fn refuse(mut self: Box<Self>) {
         log::info!("{self}: dropped, as no call waits for it");
         self.complete();
-        if self.public.event == RDMA_CM_EVENT_CONNECT_REQUEST
-            && let Ok(id) = Id::from_pointer(self.public.id)
+        if let Some(id) = self.request()
             && let Err(error) = id.destroy()
         {
             log::error!("{}: {error}", self.owner);
@@ -209,9 +216,7 @@ impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let event = &self.public;
         write!(f, "{}: {}", self.owner, name(event.event))?;
-        if event.event == RDMA_CM_EVENT_CONNECT_REQUEST
-            && let Ok(id) = Id::from_pointer(event.id)
-        {
+        if let Some(id) = self.request() {
             write!(f, " for {id}")?;
             if let Some(peer) = id.dst_addr() {
                 write!(f, " from {peer}")?;

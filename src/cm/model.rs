@@ -225,13 +225,14 @@ fn threads_that_wait_leave_before_their_channel_is_closed() {
             let (channel, waiters) = (Arc::clone(&channel), Arc::clone(&waiters));
             let (open, closed) = (Arc::clone(&open), Arc::clone(&closed));
             thread::spawn(move || {
-                let _waiting = waiters.enter();
+                waiters.enter();
                 while open.load(Ordering::SeqCst) {
                     assert!(!closed.load(Ordering::SeqCst));
                     if channel.get() != Some(NOTHING) {
                         break;
                     }
                 }
+                waiters.leave();
             })
         });
         channel.report(1);

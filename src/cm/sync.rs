@@ -14,6 +14,7 @@ use super::event::{self, Event};
 use super::id::Id;
 use super::multicast::Membership;
 use super::qp;
+use super::waiters::Waiting;
 
 /// What a call waits for, which is also what can end it.
 #[derive(Clone, Copy)]
@@ -85,7 +86,7 @@ pub fn complete(id: &Arc<Id>, step: Step<'_>) -> Result<()> {
     if !id.is_synchronous() {
         return Ok(());
     }
-    let _waiting = id.begin_waiting();
+    let _waiting = Waiting::on(id);
     loop {
         let event = next(id)?;
         let (kind, status) = event.outcome();
@@ -154,20 +155,15 @@ pub fn get_request(listener: &Arc<Id>) -> Result<Arc<Id>> {
     if !listener.is_synchronous() {
         return Err(Error::invalid("get a request of an asynchronous listener"));
     }
-    let _waiting = listener.begin_waiting();
+    let _waiting = Waiting::on(listener);
     let event = next(listener)?;
     let (kind, status) = event.outcome();
-    keep(listener, event);
-    outcome(kind, status)?;
-    if kind != RDMA_CM_EVENT_CONNECT_REQUEST {
+    let Some(id) = event.request() else {
+        keep(listener, event);
+        outcome(kind, status)?;
         return Err(Error::invalid("get a request: another event came"));
-    }
-    let event = listener.event();
-    // SAFETY: the event was just fetched and nobody has acknowledged it.
-    let id = Id::from_pointer(unsafe { (*event).id })?;
-    // The request stays with the new identifier from here on.
-    listener.set_event(std::ptr::null_mut());
-    id.set_event(event);
+    };
+    keep(&id, event);
     let attributes = listener.state().endpoint.clone();
     if let Some(attributes) = attributes
         && let Err(error) = qp::create_for_endpoint(&id, listener.pd(), attributes)

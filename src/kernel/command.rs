@@ -28,10 +28,12 @@ pub unsafe trait Command: Plain {
     const NUMBER: u32;
     /// The command in words, for errors and logs.
     const STEP: &'static str;
-    /// Whether a signal ends the command with `EINTR`. Only a command that
-    /// waits for what may never come says so; any other is given again, which
-    /// is sound since the kernel has done nothing of it by then.
-    const ENDED_BY_SIGNAL: bool = false;
+    /// Whether the command waits for what may never come. A signal ends it with
+    /// `EINTR` then, and pthread_cancel(3) ends the thread in it; any other is
+    /// given again after a signal, which is sound since the kernel has done
+    /// nothing of it by then, and is no cancellation point, lest a thread end
+    /// with half of a call done.
+    const WAITS: bool = false;
     /// What the kernel answers; `()` for nothing.
     type Reply: Reply;
 
@@ -99,7 +101,7 @@ struct Packet<C> {
 /// # Errors
 ///
 /// The kernel's errno; `EINTR` only from commands that a signal ends
-/// ([`Command::ENDED_BY_SIGNAL`]), any other is given again.
+/// ([`Command::WAITS`]), any other is given again.
 /// `ENODATA` when the kernel took fewer bytes than the command has.
 pub fn submit<C: Command>(fd: RawFd, command: C) -> Result<C::Reply> {
     let mut reply = C::Reply::preset();
@@ -173,18 +175,35 @@ unsafe fn write_command<C: Command>(
         size_of::<Packet<C>>()
     };
     let result = loop {
+        let bytes = (&raw const packet).cast();
         // SAFETY: `packet` is `len` readable bytes without padding (the
         // assertion above and both members being plain). The kernel writes at
         // most `room` bytes to `reply`, which the caller vouches for.
-        let written = unsafe { libc::write(fd, (&raw const packet).cast(), len) };
+        let written = unsafe {
+            if C::WAITS {
+                libc::write(fd, bytes, len)
+            } else {
+                write_uncancelled(fd, bytes, len)
+            }
+        };
         let result = judge(written, len, C::STEP);
         let interrupted = result.is_err_and(|error| error.errno() == libc::EINTR);
-        if !interrupted || C::ENDED_BY_SIGNAL {
+        if !interrupted || C::WAITS {
             break result;
         }
     };
     log::trace!("fd {fd}: {} (command {}): {result:?}", C::STEP, C::NUMBER);
     result
+}
+
+/// As write(2), but no cancellation point.
+///
+/// # Safety
+/// As for write(2).
+unsafe fn write_uncancelled(fd: RawFd, bytes: *const libc::c_void, len: usize) -> isize {
+    // SAFETY: the arguments are those of write(2), for which the caller vouches;
+    // its result is an `isize` in a `c_long`, which is as wide.
+    unsafe { libc::syscall(libc::SYS_write, fd, bytes, len) as isize }
 }
 
 /// What the result of `write(2)` says about a command of `len` bytes.

@@ -32,7 +32,7 @@ use super::endpoint::EndpointAttr;
 use super::handler::HandlerLock;
 use super::messenger::Messenger;
 use super::multicast::{Attachment, Membership};
-use super::waiters::{Waiters, Waiting};
+use super::waiters::Waiters;
 use super::{channel, cq};
 
 /// A communication identifier.
@@ -61,6 +61,9 @@ pub struct State {
     /// Our side of a connection failed and the peer was told; what the kernel
     /// still reports of it is swallowed.
     pub connect_failed: bool,
+    /// The kernel has yet to tell how a connection ends that was asked for or
+    /// accepted.
+    pub end_due: bool,
     /// Depth of outgoing RDMA reads and atomics: requested by the peer, then
     /// agreed.
     pub initiator_depth: u8,
@@ -137,10 +140,9 @@ impl Id {
         &self.handler
     }
 
-    /// Counts the calling thread among those who wait for an event in
-    /// synchronous mode, until the result is dropped.
-    pub(in crate::cm) fn begin_waiting(&self) -> Waiting<'_> {
-        self.waiters.enter()
+    /// The threads that wait for an event in synchronous mode.
+    pub(in crate::cm) fn waiters(&self) -> &Waiters {
+        &self.waiters
     }
 
     /// Whether a thread that began to wait on `channel` may go on: another

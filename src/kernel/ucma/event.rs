@@ -38,7 +38,7 @@ wire! {
 unsafe impl Command for GetEvent {
     const NUMBER: u32 = 12;
     const STEP: &'static str = "get an event (GET_EVENT)";
-    const ENDED_BY_SIGNAL: bool = true;
+    const WAITS: bool = true;
     type Reply = KernelEvent;
     fn set_response(&mut self, address: u64) {
         self.response = address;
