@@ -9,6 +9,7 @@ use srpt::scsi::unit::{Identity, Unit};
 
 use crate::machine;
 use crate::options::LunOption;
+use crate::output::{complain, say};
 
 /// Most disks of one target.
 const MOST: usize = 256;
@@ -50,6 +51,7 @@ impl Disks {
             }
             let disk = open(lun, number, read_only || lun.read_only)
                 .with_context(|| format!("cannot serve {}", lun.path.display()))?;
+            distinct(&disk, &all)?;
             all.push(disk);
         }
         all.sort_by_key(|disk| disk.number);
@@ -80,11 +82,15 @@ impl Disks {
             match disk.backing.bytes() {
                 Ok(bytes) => {
                     if disk.unit.resize(bytes) {
-                        println!("lun {}: now {} blocks", disk.number, disk.unit.blocks());
+                        say(&format!(
+                            "lun {}: now {} blocks",
+                            disk.number,
+                            disk.unit.blocks()
+                        ));
                         resized(index);
                     }
                 }
-                Err(error) => eprintln!("lun {}: {error}", disk.number),
+                Err(error) => complain(&format!("lun {}: {error}", disk.number)),
             }
         }
     }
@@ -98,6 +104,23 @@ fn free_number(taken: &[Disk], luns: &[LunOption]) -> Result<u16> {
             !asked && taken.iter().all(|disk| disk.number != *number)
         })
         .context("no logical unit number is left")
+}
+
+/// Demands that initiators can tell `disk` from the others: to them, two with one
+/// name are two ways to the same data.
+fn distinct(disk: &Disk, others: &[Disk]) -> Result<()> {
+    let (identity, path) = (&disk.unit.identity, disk.backing.path.display());
+    match others
+        .iter()
+        .find(|other| other.unit.identity.naa == identity.naa)
+    {
+        Some(other) => bail!(
+            "{path} and {} have the same serial number {}",
+            other.backing.path.display(),
+            identity.serial
+        ),
+        None => Ok(()),
+    }
 }
 
 fn open(lun: &LunOption, number: u16, read_only: bool) -> Result<Disk> {
@@ -128,7 +151,12 @@ fn open(lun: &LunOption, number: u16, read_only: bool) -> Result<Disk> {
 /// Puts what the error number does not say into words.
 fn explain(error: io::Error) -> anyhow::Error {
     match error.raw_os_error() {
-        Some(libc::EWOULDBLOCK) => anyhow::anyhow!("another program serves it (it is locked)"),
+        Some(libc::EWOULDBLOCK) => {
+            anyhow::anyhow!("another program, or another --lun, serves it (it is locked)")
+        }
+        Some(libc::EBUSY) => {
+            anyhow::anyhow!("it is in use: mounted, part of another device, or served already")
+        }
         Some(libc::EINVAL) => anyhow::anyhow!("it is neither a file nor a block device"),
         _ => error.into(),
     }
@@ -176,6 +204,26 @@ mod tests {
         let same = [lun(&good, ",lun=3"), lun(&small, ",lun=3")];
         assert!(error(&same).contains("number 3"));
         assert!(error(&["/nonexistent".parse().unwrap()]).contains("/nonexistent"));
+    }
+
+    #[test]
+    fn disks_that_initiators_could_not_tell_apart_are_refused() {
+        let (one, other) = (file(512), file(512));
+        let error = |luns: &[LunOption]| format!("{:#}", Disks::open(luns, true).unwrap_err());
+        let long = format!(",serial={}", "x".repeat(Identity::SERIAL_LENGTH));
+        for (first, second) in [
+            (",serial=a".to_owned(), ",serial=a".to_owned()),
+            // What of a serial number is not used makes no difference.
+            (long.clone(), format!("{long}y")),
+            (",serial=a b".to_owned(), ",serial=a_b".to_owned()),
+        ] {
+            let said = error(&[lun(&one, &first), lun(&other, &second)]);
+            assert!(said.contains("same serial number"), "{said}");
+        }
+        let said = error(&[lun(&one, ""), lun(&one, "")]);
+        assert!(said.contains("same serial number"), "{said}");
+        let named = [lun(&one, ""), lun(&one, ",serial=copy")];
+        assert_eq!(Disks::open(&named, true).unwrap().numbers(), [0, 1]);
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! | `sessions` | how many sessions, and what each has not been told yet |
 //! | `executor` | executing the commands of one channel |
 //! | `stats` | counting commands |
+//! | `output` | what the program says |
 //! | `signals` | what the process is told from outside |
 //! | `machine` | what tells this machine from others |
 
@@ -16,11 +17,13 @@ mod disks;
 mod executor;
 mod machine;
 mod options;
+mod output;
 mod sessions;
 mod signals;
 mod stats;
 mod target;
 
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -36,6 +39,7 @@ use srpt::wire::PortId;
 
 use disks::Disks;
 use options::{Options, Policy};
+use output::{complain, say};
 use sessions::Sessions;
 use signals::{Signal, Signals};
 use stats::{Snapshot, Stats};
@@ -47,7 +51,7 @@ fn main() -> ExitCode {
     match serve(&options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("srp-target: {error:#}");
+            complain(&format!("srp-target: {error:#}"));
             ExitCode::FAILURE
         }
     }
@@ -67,20 +71,25 @@ fn serve(options: &Options) -> Result<()> {
         shared: Arc::clone(&shared),
         allowed: options.allow.clone(),
     });
-    let settings = settings(options);
+    let settings = settings(options)?;
     let port = settings.port_id;
     let server = Server::start(settings, target)
         .with_context(|| format!("cannot listen on {}", options.portal))?;
     announce(options, port, &shared.disks);
     wait(&signals, &shared)?;
-    println!("stopping");
+    say("stopping");
     let limit = Duration::from_secs(10);
     ensure!(server.stop(limit), "channels did not end within {limit:?}");
     Ok(())
 }
 
-fn settings(options: &Options) -> Settings {
-    Settings {
+/// What the command line asks for, if one channel at least can be served.
+fn settings(options: &Options) -> Result<Settings> {
+    let usual = Settings::new(options.portal, port_id(options));
+    let settings = Settings {
+        memory: options
+            .memory
+            .map_or(usual.memory, |mebibytes| mebibytes.saturating_mul(1 << 20)),
         credits: options.credits,
         max_transfer: MAX_TRANSFER as usize,
         immediate: if options.no_immediate_data { 0 } else { 8192 },
@@ -93,14 +102,23 @@ fn settings(options: &Options) -> Settings {
         } else {
             Processors::allowed()
         },
-        ..Settings::new(options.portal, port_id(options))
-    }
+        ..usual
+    };
+    let (memory, least) = (settings.memory >> 20, settings.channel_memory());
+    ensure!(
+        least <= settings.memory,
+        "a channel needs {} MiB of memory, and may take {memory} (--memory)",
+        least.div_ceil(1 << 20)
+    );
+    Ok(settings)
 }
 
 /// The target port: as said, or derived from machine and portal.
 fn port_id(options: &Options) -> PortId {
     let derived = || {
-        let unique = [machine::identity(), options.portal.to_string().into_bytes()];
+        // The number of an interface may be another one next time.
+        let portal = SocketAddr::new(options.portal.ip(), options.portal.port());
+        let unique = [machine::identity(), portal.to_string().into_bytes()];
         let [.., a, b, c, d, e, f, g, h] = Identity::derived(&unique.concat()).naa;
         u64::from_be_bytes([a, b, c, d, e, f, g, h])
     };
@@ -120,7 +138,7 @@ fn port_id(options: &Options) -> PortId {
 /// Says what is served, and what an initiator needs to find it.
 fn announce(options: &Options, port: PortId, disks: &Disks) {
     for disk in disks.iter() {
-        println!(
+        say(&format!(
             "lun {}: {}, {} blocks of {} bytes{}, serial {}",
             disk.number,
             disk.backing.path.display(),
@@ -132,15 +150,15 @@ fn announce(options: &Options, port: PortId, disks: &Disks) {
                 ""
             },
             disk.unit.identity.serial,
-        );
+        ));
     }
     let id = u128::from_be_bytes(port.0);
-    println!(
+    say(&format!(
         "listening: id_ext={:016x},ioc_guid={:016x},dest={}",
         (id >> 64) as u64,
         id as u64,
         options.portal
-    );
+    ));
 }
 
 /// Returns when told to stop; prints statistics meanwhile, if they are kept.
@@ -162,10 +180,7 @@ fn wait(signals: &Signals, shared: &Shared) -> Result<()> {
                 if let Some(stats) = &shared.stats {
                     let seconds = since.elapsed().as_secs_f64();
                     since = Instant::now();
-                    println!(
-                        "{}",
-                        stats.line(&mut before, seconds, shared.sessions.count())
-                    );
+                    say(&stats.line(&mut before, seconds, shared.sessions.count()));
                 }
             }
         }

@@ -1,7 +1,8 @@
 //! The command line of srp-target: what may be said, and what it means. Opens
-//! and resolves nothing.
+//! nothing, and resolves nothing but names of network interfaces.
 
-use std::net::{IpAddr, SocketAddr};
+use std::ffi::CString;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -13,7 +14,7 @@ use clap::Parser;
 #[command(version, after_help = AFTER)]
 pub struct Options {
     /// Address and port to listen on; the address is that of an RDMA device
-    #[arg(long, value_name = "IP:PORT")]
+    #[arg(long, value_name = "IP:PORT", value_parser = portal)]
     pub portal: SocketAddr,
     /// A file or block device to serve; may be repeated. Options: `ro` allows
     /// reading only, `lun=N` sets the logical unit number (otherwise they are
@@ -30,6 +31,10 @@ pub struct Options {
     /// Most sessions at once
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     pub max_sessions: u32,
+    /// Most memory of all channels in MiB: each takes about 34, which cannot be
+    /// used for anything else meanwhile [default: half of the machine's]
+    #[arg(long, value_name = "MIB")]
+    pub memory: Option<usize>,
     /// First half of the target port, 16 hexadecimal digits [default: as
     /// --ioc-guid]
     #[arg(long, value_name = "HEX", value_parser = eight_bytes)]
@@ -168,6 +173,39 @@ impl FromStr for Network {
     }
 }
 
+/// An address with a port. A link-local address of IPv6 names its interface, by
+/// name or number: `[fe80::1%eth0]:5555`.
+fn portal(text: &str) -> Result<SocketAddr, String> {
+    let portal = match text.parse() {
+        Ok(portal) => portal,
+        Err(_) => scoped(text).ok_or("expected IP:PORT, [IP6]:PORT or [IP6%INTERFACE]:PORT")?,
+    };
+    if portal.port() == 0 {
+        return Err("there is no well-known port: name one".to_owned());
+    }
+    match portal {
+        SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() && v6.scope_id() == 0 => {
+            Err(format!(
+                "a link-local address needs its interface: [{}%eth0]",
+                v6.ip()
+            ))
+        }
+        _ => Ok(portal),
+    }
+}
+
+/// `[ADDRESS%INTERFACE]:PORT`
+fn scoped(text: &str) -> Option<SocketAddr> {
+    let (address, rest) = text.strip_prefix('[')?.split_once('%')?;
+    let (interface, port) = rest.split_once("]:")?;
+    let address: Ipv6Addr = address.parse().ok()?;
+    let interface = CString::new(interface).ok()?;
+    // SAFETY: a string with an end.
+    let index = unsafe { libc::if_nametoindex(interface.as_ptr()) };
+    (index != 0).then_some(())?;
+    Some(SocketAddrV6::new(address, port.parse().ok()?, 0, index).into())
+}
+
 /// Up to 16 hexadecimal digits, `0x` allowed in front.
 fn eight_bytes(text: &str) -> Result<u64, String> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
@@ -211,6 +249,33 @@ mod tests {
         assert!(contains("::/0", "10.0.0.1"));
         for bad in ["x", "10.0.0.1/33", "10.0.0.1/", "::1/129"] {
             assert!(bad.parse::<Network>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_portal_is_where_one_can_listen() {
+        for good in [
+            "10.0.0.1:5555",
+            "[fd99::1]:1",
+            "0.0.0.0:5555",
+            "[fe80::1%7]:5",
+        ] {
+            assert_eq!(portal(good), Ok(good.parse().unwrap()), "{good}");
+        }
+        // The loopback interface has number 1 on every Linux machine.
+        assert_eq!(portal("[fe80::1%lo]:5"), portal("[fe80::1%1]:5"));
+        for bad in [
+            "10.0.0.1",
+            "10.0.0.1:0",
+            "[fd99::1]:0",
+            "[fe80::1]:5555",
+            "[fe80::1%]:5",
+            "[fe80::1%no-such-interface]:5",
+            "[fe80::1%lo]",
+            "[fe80::1%lo]:0",
+            "10.0.0.1%lo:5555",
+        ] {
+            assert!(portal(bad).is_err(), "{bad}");
         }
     }
 

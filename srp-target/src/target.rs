@@ -1,5 +1,6 @@
 //! Who may log in, and what their channels get to work with.
 
+use std::fmt::Display;
 use std::io;
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use srpt::wire::RejectReason;
 use crate::disks::Disks;
 use crate::executor::DiskExecutor;
 use crate::options::Network;
+use crate::output::say;
 use crate::sessions::Sessions;
 use crate::stats::Stats;
 
@@ -37,7 +39,7 @@ impl Target for DiskTarget {
         let allowed =
             self.allowed.is_empty() || self.allowed.iter().any(|network| network.contains(address));
         if !allowed {
-            println!("refused {}: not an allowed address", who(login));
+            self.refused(login, &"not an allowed address");
             return Err(RejectReason::ChannelLimitReached);
         }
         Ok(())
@@ -45,30 +47,34 @@ impl Target for DiskTarget {
 
     fn executor(&self, login: &LoginInfo) -> io::Result<Box<dyn Executor>> {
         let Some(session) = self.shared.sessions.join(login.session, login.initiator) else {
-            println!("refused {}: too many sessions", who(login));
-            return Err(io::ErrorKind::QuotaExceeded.into());
+            let error = io::Error::new(io::ErrorKind::QuotaExceeded, "too many sessions");
+            return Err(error);
         };
         let executor = DiskExecutor::new(Arc::clone(&self.shared), session)?;
         Ok(Box::new(executor))
     }
 
+    fn refused(&self, login: &LoginInfo, why: &dyn Display) {
+        say(&format!("refused {}: {why}", who(login)));
+    }
+
     fn logged_in(&self, login: &LoginInfo) {
-        println!(
-            "login {} session {} channel {}",
-            who(login),
-            login.session,
-            login.channel
-        );
+        say(&line("login", login));
     }
 
     fn logged_out(&self, login: &LoginInfo) {
-        println!(
-            "logout {} session {} channel {}",
-            who(login),
-            login.session,
-            login.channel
-        );
+        say(&line("logout", login));
     }
+}
+
+/// The line about a channel that has come or gone.
+fn line(what: &str, login: &LoginInfo) -> String {
+    format!(
+        "{what} {} session {} channel {}",
+        who(login),
+        login.session,
+        login.channel
+    )
 }
 
 fn who(login: &LoginInfo) -> String {

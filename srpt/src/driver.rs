@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rdmacm::abi::RDMA_CM_EVENT_ESTABLISHED;
 use rdmacm::cm::owned::{Connection, Event, EventChannel};
 
-use crate::channel::rings::{Rings, Sizes};
+use crate::channel::rings::Rings;
 use crate::channel::state::ChannelState;
 use crate::channel::{Agreement, Channel};
 use crate::cm_event;
@@ -91,6 +91,7 @@ pub fn serve(admitted: Admitted, settings: &Settings, target: &dyn Target) {
         Ok(made) => made,
         Err(error) => {
             log::error!("login of {}: {error}", info.initiator);
+            target.refused(&info, &error);
             reject(connection.id(), &login, RejectReason::InsufficientResources);
             return;
         }
@@ -104,6 +105,7 @@ pub fn serve(admitted: Admitted, settings: &Settings, target: &dyn Target) {
     };
     if !driver.await_turn(&info, target) {
         log::warn!("login of {}: its turn did not come", info.initiator);
+        target.refused(&info, &"those that it replaces do not end");
         reject(connection.id(), &login, RejectReason::InsufficientResources);
         return;
     }
@@ -119,7 +121,10 @@ pub fn serve(admitted: Admitted, settings: &Settings, target: &dyn Target) {
     match accepted {
         Ok(()) => driver.run(&info, target),
         // The connection manager has rejected the peer.
-        Err(error) => log::error!("login of {}: {error}", info.initiator),
+        Err(error) => {
+            log::error!("login of {}: {error}", info.initiator);
+            target.refused(&info, &error);
+        }
     }
     let established = driver.established;
     // The queue pair goes before the identifier.
@@ -142,13 +147,7 @@ fn make_channel(
     connection.migrate(&events)?;
     let executor = target.executor(info)?;
     let immediate = login::immediate(login, settings);
-    let (rings, pool) = Rings::new(&Sizes {
-        credits: settings.credits,
-        receive: settings.max_iu(),
-        immediate_offset: immediate.offset,
-        pool: settings.pool,
-        max_transfer: settings.max_transfer,
-    })?;
+    let (rings, pool) = Rings::new(&settings.sizes(immediate.offset))?;
     let endpoint = Endpoint::new(
         Box::new(Arc::clone(connection.id())),
         pool.area(),

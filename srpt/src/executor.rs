@@ -15,6 +15,7 @@
 //! 4. [`Executor::poll`]: commands that were begun come back, in any order.
 //! 5. The channel sends the data, if any, and the response.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
@@ -38,6 +39,11 @@ pub trait Target: Send + Sync {
     /// # Errors
     /// What the system says; the login is then rejected for lack of resources.
     fn executor(&self, login: &LoginInfo) -> std::io::Result<Box<dyn Executor>>;
+
+    /// A login is refused by others than [`Target::admit`], for the reason `why`:
+    /// one line of log is due here. Its session and channel have numbers only if
+    /// it came that far.
+    fn refused(&self, _login: &LoginInfo, _why: &dyn fmt::Display) {}
 
     /// The channel is established: one line of log is due here.
     fn logged_in(&self, _login: &LoginInfo) {}

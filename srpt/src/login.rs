@@ -2,6 +2,7 @@
 //! which the kernel's target looks. Who may log in, says the
 //! [`crate::executor::Target`].
 
+use crate::channel::rings::Sizes;
 use crate::server::Settings;
 use crate::wire::RejectReason;
 use crate::wire::command::Immediate;
@@ -23,6 +24,23 @@ impl Settings {
     /// Bytes of the longest information unit that is received.
     pub fn max_iu(&self) -> u32 {
         MAX_COMMAND.saturating_add(self.immediate.max(USUAL_IMMEDIATE))
+    }
+
+    /// How large everything of a channel is whose commands have immediate data at
+    /// this place.
+    pub fn sizes(&self, immediate_offset: u16) -> Sizes {
+        Sizes {
+            credits: self.credits,
+            receive: self.max_iu(),
+            immediate_offset,
+            pool: self.pool,
+            max_transfer: self.max_transfer,
+        }
+    }
+
+    /// Most bytes of memory of one channel.
+    pub fn channel_memory(&self) -> usize {
+        self.sizes(0).bytes()
     }
 }
 
@@ -124,6 +142,17 @@ mod tests {
         ];
         for (change, reason) in cases {
             assert_eq!(judge(change), Err(reason));
+        }
+    }
+
+    #[test]
+    fn no_login_takes_more_memory_than_is_counted() {
+        let settings = settings();
+        for offset in [0, 48, 68, 4095, 4096, u16::MAX] {
+            assert!(
+                settings.sizes(offset).bytes() <= settings.channel_memory(),
+                "{offset}"
+            );
         }
     }
 

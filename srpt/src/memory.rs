@@ -184,6 +184,13 @@ impl Pool {
         })
     }
 
+    /// Bytes of the area that [`Pool::behind`] makes; `None` if that is more than
+    /// can be counted.
+    pub fn bytes_behind(start: usize, total: usize, largest: usize) -> Option<usize> {
+        let (total, _) = buddy::rounded(total, largest)?;
+        start.checked_add(total)
+    }
+
     /// The memory of all buffers, and what is before them.
     pub fn area(&self) -> &Arc<Area> {
         &self.area
@@ -218,6 +225,18 @@ impl Pool {
     }
 }
 
+/// Bytes of this machine's memory; as many as can be counted if the system does not
+/// say.
+pub fn of_machine() -> usize {
+    // SAFETY: no pointers.
+    let [pages, size] =
+        [libc::_SC_PHYS_PAGES, libc::_SC_PAGESIZE].map(|name| unsafe { libc::sysconf(name) });
+    match (usize::try_from(pages), usize::try_from(size)) {
+        (Ok(pages), Ok(size)) => pages.saturating_mul(size),
+        _ => usize::MAX,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -240,6 +259,16 @@ mod tests {
         }
         assert!(pool.take(1 << 18).is_some());
         assert!(pool.take((1 << 18) + 1).is_none());
+    }
+
+    #[test]
+    fn the_size_of_a_pool_is_known_beforehand() {
+        for (start, total, largest) in [(0, 1, 1), (8192, 5 << 20, 1 << 20), (4096, 10_000, 5000)] {
+            let pool = Pool::behind(start, total, largest).unwrap();
+            let expected = Pool::bytes_behind(start, total, largest);
+            assert_eq!(Some(pool.area().length()), expected);
+        }
+        assert_eq!(Pool::bytes_behind(1, usize::MAX, 1), None);
     }
 
     #[test]

@@ -18,6 +18,7 @@ use rdmacm::cm::owned::{Connection, Event, EventChannel};
 use crate::driver::{self, Admitted};
 use crate::executor::{LoginInfo, Target};
 use crate::login;
+use crate::memory;
 use crate::processors::Processors;
 pub use crate::queue_pair::QpPolicy;
 use crate::session::{Nexus, Sessions, Wake};
@@ -45,6 +46,10 @@ pub struct Settings {
     pub immediate: u32,
     /// Most channels at once, of all sessions.
     pub channels: usize,
+    /// Most bytes of memory for all channels; each takes
+    /// [`Settings::channel_memory`]. It is registered, so the machine cannot use
+    /// it for anything else meanwhile.
+    pub memory: usize,
     /// Rights of peers.
     pub policy: QpPolicy,
     /// What the threads of channels take turns on.
@@ -52,7 +57,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Serves `port_id` on `portal`, all else as the kernel's target does.
+    /// Serves `port_id` on `portal`, all else as the kernel's target does; channels
+    /// may take half of the machine's memory.
     pub fn new(portal: SocketAddr, port_id: PortId) -> Self {
         Self {
             portal,
@@ -62,6 +68,7 @@ impl Settings {
             max_transfer: 1 << 20,
             immediate: 8192,
             channels: 256,
+            memory: memory::of_machine() / 2,
             policy: QpPolicy::Current,
             processors: Processors::allowed(),
         }
@@ -301,9 +308,12 @@ impl Shared {
         if let Err(reason) = self.judge(&login, &info, nexus) {
             return Err((connection, reason));
         }
-        let entered = self.sessions.enter(nexus, login.multi_channel());
-        let Ok((membership, others)) = entered else {
-            return Err((connection, RejectReason::InsufficientResources));
+        let (membership, others) = match self.sessions.enter(nexus, login.multi_channel()) {
+            Ok(entered) => entered,
+            Err(error) => {
+                self.target.refused(&info, &error);
+                return Err((connection, RejectReason::InsufficientResources));
+            }
         };
         info.session = membership.member().session;
         info.channel = membership.member().channel;
@@ -311,7 +321,7 @@ impl Shared {
         let admitted = Admitted {
             connection,
             login,
-            info,
+            info: info.clone(),
             membership,
             others,
             initiator_depth,
@@ -328,6 +338,7 @@ impl Shared {
         if let Err(error) = spawned {
             // The connection went with the closure, and the peer was refused.
             log::error!("start a thread: {error}");
+            self.target.refused(&info, &error);
             *self.running() -= 1;
         }
         Ok(())
@@ -339,13 +350,27 @@ impl Shared {
         info: &LoginInfo,
         nexus: Nexus,
     ) -> std::result::Result<(), RejectReason> {
-        login::check(login, &self.settings)?;
+        let refuse = |reason| {
+            self.target.refused(info, &reason);
+            reason
+        };
+        login::check(login, &self.settings).map_err(refuse)?;
         self.target.admit(info)?;
+        let running = *self.running();
+        let memory = running
+            .saturating_add(1)
+            .checked_mul(self.settings.channel_memory());
+        if memory.is_none_or(|memory| memory > self.settings.memory) {
+            self.target
+                .refused(info, &"no memory is left for another channel");
+            return Err(RejectReason::InsufficientResources);
+        }
         // A channel that is replaced leaves its session at once and lives on, with
         // its thread and memory, until it has come to rest.
         let most = self.settings.channels;
         let others = self.sessions.channels_beside(nexus, login.multi_channel());
-        if others >= most || *self.running() >= most.saturating_mul(2) {
+        if others >= most || running >= most.saturating_mul(2) {
+            self.target.refused(info, &"too many channels");
             return Err(RejectReason::ChannelLimitReached);
         }
         Ok(())

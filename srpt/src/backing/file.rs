@@ -31,15 +31,23 @@ impl Backing {
     /// Opens `path`, for reading only or for both.
     ///
     /// # Errors
-    /// As open(2); `EWOULDBLOCK` if another process has it locked; `EINVAL` if
-    /// it is neither a regular file nor a block device.
+    /// As open(2); `EWOULDBLOCK` if another process has it locked, `EBUSY` if it is
+    /// a block device to be written that is mounted, or claimed in another way;
+    /// `EINVAL` if it is neither a regular file nor a block device.
     pub fn open(path: &Path, read_only: bool) -> io::Result<Self> {
         let path = path.canonicalize()?;
+        let is_device = path.metadata()?.file_type().is_block_device();
+        // Claims a device, which mount(2) does as well.
+        let claim = if is_device && !read_only {
+            libc::O_EXCL
+        } else {
+            0
+        };
         let file = OpenOptions::new()
             .read(true)
             .write(!read_only)
             // A name that turns out to be a pipe must not block.
-            .custom_flags(libc::O_NONBLOCK)
+            .custom_flags(libc::O_NONBLOCK | claim)
             .open(&path)?;
         let kind = file.metadata()?.file_type();
         if !kind.is_file() && !kind.is_block_device() {

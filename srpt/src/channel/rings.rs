@@ -34,6 +34,35 @@ pub struct Sizes {
     pub max_transfer: usize,
 }
 
+impl Sizes {
+    fn receives(&self) -> u16 {
+        self.credits.saturating_add(SPARE_RECEIVES)
+    }
+
+    /// Bytes of a receive in front of its information unit, and in all.
+    fn receive(&self) -> (usize, usize) {
+        let first = PAGE.saturating_sub(self.immediate_offset.into());
+        let stride = (first + self.receive as usize).next_multiple_of(PAGE);
+        (first, stride)
+    }
+
+    /// Bytes of all receives, and of what is in front of the pool.
+    fn in_front(&self) -> (usize, usize) {
+        let (_, stride) = self.receive();
+        let responses = usize::from(self.receives()) * stride;
+        // One more, for the target's own request.
+        let length = (usize::from(self.credits) + 1) * RESPONSE_LENGTH;
+        (responses, (responses + length).next_multiple_of(PAGE))
+    }
+
+    /// Bytes of a channel's memory in all; as many as can be counted if there are
+    /// more.
+    pub fn bytes(&self) -> usize {
+        let (_, front) = self.in_front();
+        Pool::bytes_behind(front, self.pool, self.max_transfer).unwrap_or(usize::MAX)
+    }
+}
+
 /// Receive and response buffers.
 #[derive(Debug)]
 pub struct Rings {
@@ -53,20 +82,12 @@ impl Rings {
     /// # Errors
     /// `ENOMEM`.
     pub fn new(sizes: &Sizes) -> io::Result<(Self, Pool)> {
-        let receives = usize::from(sizes.credits) + usize::from(SPARE_RECEIVES);
-        let first = PAGE.saturating_sub(sizes.immediate_offset.into());
-        let stride = (first + sizes.receive as usize).next_multiple_of(PAGE);
-        let responses = receives * stride;
-        // One more, for the target's own request.
-        let length = (usize::from(sizes.credits) + 1) * RESPONSE_LENGTH;
-        let pool = Pool::behind(
-            (responses + length).next_multiple_of(PAGE),
-            sizes.pool,
-            sizes.max_transfer,
-        )?;
+        let (first, stride) = sizes.receive();
+        let (responses, front) = sizes.in_front();
+        let pool = Pool::behind(front, sizes.pool, sizes.max_transfer)?;
         let rings = Self {
             area: Arc::clone(pool.area()),
-            lengths: vec![0; receives],
+            lengths: vec![0; sizes.receives().into()],
             first,
             stride,
             receive: sizes.receive,

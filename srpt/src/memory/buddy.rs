@@ -27,8 +27,7 @@ impl Buddy {
     /// Blocks of up to `largest` bytes in `total` bytes, both rounded up.
     /// `None` if that is more than can be counted.
     pub fn new(total: usize, largest: usize) -> Option<Self> {
-        let largest = largest.max(UNIT).checked_next_power_of_two()?;
-        let total = total.max(1).checked_next_multiple_of(largest)?;
+        let (total, largest) = rounded(total, largest)?;
         let per_block = largest / UNIT;
         let count = u32::try_from(total / UNIT).ok().filter(|n| *n < NONE)?;
         let orders = per_block.trailing_zeros() as usize + 1;
@@ -128,6 +127,13 @@ impl Buddy {
             }
         }
     }
+}
+
+/// Bytes in all and of the largest block, as [`Buddy::new`] rounds them up.
+pub fn rounded(total: usize, largest: usize) -> Option<(usize, usize)> {
+    let largest = largest.max(UNIT).checked_next_power_of_two()?;
+    let total = total.max(1).checked_next_multiple_of(largest)?;
+    Some((total, largest))
 }
 
 /// The least order whose blocks hold `length` bytes.

@@ -28,6 +28,7 @@ static const struct {
     {"login again as the only channel", login_single_twice},
     {"login again as another channel", login_multi},
     {"login and vanish", login_and_vanish},
+    {"login and stay, again and again", login_and_stay},
     {"unknown information unit", iu_unknown},
     {"response from an initiator", iu_response},
     {"credit response without a request", iu_cred_rsp},

@@ -114,6 +114,29 @@ static int login_multi(void)
     return 0;
 }
 
+/* Initiators log in and stay until one is refused: there is an end to what they
+ * can take. When they have left, there is room again. */
+static int login_and_stay(void)
+{
+    enum { MOST = 70 };
+    struct channel *all[MOST], *last = NULL;
+    int count = 0;
+    while (count < MOST && !(last && last->rejected)) {
+        struct login l = good_login((uint8_t)(100 + count));
+        last = all[count++] = log_in(l.bytes, LOGIN_SIZE);
+    }
+    int refused = last->rejected && last->answer[0] == 0xC2 && get32(last->answer + 4) == 0x10001;
+    while (count)
+        end_channel(all[--count]);
+    check(refused, "no login was refused for lack of resources");
+    struct channel *next = NULL;
+    for (int tries = 0; !next && tries < 1000; tries++)
+        next = session(98);
+    check(next, "no room any more");
+    end_channel(next);
+    return 0;
+}
+
 static int login_and_vanish(void)
 {
     struct login l = good_login(1);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use super::{Case, Lab, Unjudged, case, clean, close, thorough};
-use crate::guest::program::{self, Ready};
+use crate::guest::program::{self, Ready, Running};
 use crate::guest::srp::initiator::{self, Disk, Session};
 use crate::guest::srp::kernel_log::Mark;
 use crate::guest::srp::target::Target;
@@ -23,6 +23,7 @@ pub const CASES: &[Case] = &[
         killed_for_long,
     ),
     case("target killed for ever", dead),
+    case("link down for a moment during writes", short_outage),
     case(
         "link down and up during writes, at the limit of sessions",
         link,
@@ -39,7 +40,7 @@ pub const CASES: &[Case] = &[
 /// Short delays, and no failure of I/O while the target is away: the initiator
 /// gives the target up after ten minutes, the most that it can be told, which is
 /// later than any case does.
-const PATIENT: &str = "reconnect_delay=1 fast_io_fail_tmo=off dev_loss_tmo=600";
+pub const PATIENT: &str = "reconnect_delay=1 fast_io_fail_tmo=off dev_loss_tmo=600";
 
 /// Long enough under way that things can happen meanwhile; fio reads back and
 /// compares everything that was acknowledged.
@@ -47,7 +48,11 @@ const WRITES: &str =
     "--rw=randwrite --bs=4k --size=24m --iodepth=16 --fsync=64 --verify=crc32c --rate_iops=600";
 
 /// Runs [`WRITES`] on the disk, and `fault` once they are under way.
-fn during_writes(session: &Session, disk: &Disk, fault: impl FnOnce() -> Result<()>) -> Result<()> {
+pub fn during_writes(
+    session: &Session,
+    disk: &Disk,
+    fault: impl FnOnce() -> Result<()>,
+) -> Result<()> {
     let before = written(disk)?;
     thread::scope(|scope| {
         let writes = scope.spawn(|| disk.fio(WRITES));
@@ -72,7 +77,7 @@ fn written(disk: &Disk) -> Result<u64> {
 }
 
 /// Starts a target on the disk that another one had.
-fn again(lab: &Lab) -> Result<Target> {
+pub fn again(lab: &Lab) -> Result<Target> {
     let image = lab.dir.join("disk");
     lab.program.start(&format!("--lun {}", image.display()))
 }
@@ -117,6 +122,44 @@ fn dead(lab: &Lab) -> Result<()> {
     session.wait_gone()
 }
 
+/// Shorter than what the queue pairs put up with: they send again.
+fn short_outage(lab: &Lab) -> Result<()> {
+    let netdev = variable("RDMACM_TEST_NETDEV")?;
+    let (mut target, session) = lab.session(PATIENT, "")?;
+    let disk = session.disk()?;
+    disk.set_timeout(LIMIT * 2)?;
+    during_writes(&session, &disk, || {
+        sh(&format!("ip link set {netdev} down"))?;
+        let mut one = read_one(&disk)?;
+        let sent = until("the read is under way", || {
+            let inflight = read(format!("/sys/block/{}/inflight", disk.name))?;
+            let reads = inflight.split_whitespace().next();
+            Ok(reads.is_some_and(|reads| reads != "0").then_some(()))
+        });
+        clean::link_up()?;
+        sent?;
+        one.wait_success()
+    })?;
+    session.wait_state("running")?;
+    ensure!(target.is_alive()?);
+    close(target, session)?;
+    Ok(())
+}
+
+/// Begins to read one block of the disk, past the page cache.
+fn read_one(disk: &Disk) -> Result<Running> {
+    let from = format!("if={}", disk.path().display());
+    let words = [
+        "dd",
+        &from,
+        "of=/dev/null",
+        "bs=4k",
+        "count=1",
+        "iflag=direct",
+    ];
+    program::start(&words, &Library::Original)
+}
+
 fn link(lab: &Lab) -> Result<()> {
     let netdev = variable("RDMACM_TEST_NETDEV")?;
     // What the initiator gave up, the target still has when it logs in again: that
@@ -132,16 +175,7 @@ fn link(lab: &Lab) -> Result<()> {
         // which the initiator's queue pair knows nothing. This command cannot
         // arrive: it is sent again until the queue pair gives up. Then the
         // initiator tries to log in again and again.
-        let from = format!("if={}", disk.path().display());
-        let read = [
-            "dd",
-            &from,
-            "of=/dev/null",
-            "bs=4k",
-            "count=1",
-            "iflag=direct",
-        ];
-        let mut read = program::start(&read, &Library::Original)?;
+        let mut read = read_one(&disk)?;
         let lost = session.wait_state("blocked");
         clean::link_up()?;
         lost?;

@@ -96,7 +96,8 @@ fn second_session(lab: &Lab) -> Result<()> {
     Ok(())
 }
 
-const VERIFY: &str = "--rw=randwrite --bs=4k --size=4m --iodepth=16 --verify=crc32c";
+/// Writes and reads back.
+pub const VERIFY: &str = "--rw=randwrite --bs=4k --size=4m --iodepth=16 --verify=crc32c";
 
 fn without_immediate_data(lab: &Lab) -> Result<()> {
     for (parameters, options) in [("use_imm_data=N", ""), ("", "--no-immediate-data")] {
@@ -122,7 +123,7 @@ fn manual_rights(lab: &Lab) -> Result<()> {
 }
 
 /// Demands that the login fails, with this error number and kernel message.
-fn refused(address: &Address, options: &str, errno: i32, says: &str) -> Result<()> {
+pub fn refused(address: &Address, options: &str, errno: i32, says: &str) -> Result<()> {
     let mark = Mark::now()?;
     let error = initiator::attempt(address, options)
         .err()
@@ -132,7 +133,7 @@ fn refused(address: &Address, options: &str, errno: i32, says: &str) -> Result<(
     Ok(())
 }
 
-const ECONNRESET: i32 = 104;
+pub const ECONNRESET: i32 = 104;
 const EEXIST: i32 = 17;
 
 fn unknown_port(lab: &Lab) -> Result<()> {

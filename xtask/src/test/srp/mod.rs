@@ -14,6 +14,7 @@ mod faults;
 mod hostile;
 mod library;
 mod login;
+mod operator;
 mod transfers;
 mod valgrind;
 
@@ -108,6 +109,7 @@ fn cases() -> impl Iterator<Item = &'static Case> {
         transfers::CASES,
         library::CASES,
         faults::CASES,
+        operator::CASES,
         valgrind::CASES,
     ]
     .into_iter()
