@@ -12,7 +12,10 @@
 //! | `output` | what the program says |
 //! | `signals` | what the process is told from outside |
 //! | `machine` | what tells this machine from others |
+//! | `cost` | tests of what a command costs |
 
+#[cfg(test)]
+mod cost;
 mod disks;
 mod executor;
 mod machine;

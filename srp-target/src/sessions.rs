@@ -82,6 +82,13 @@ impl Sessions {
         }
     }
 
+    /// Does something while nobody else gets at the sessions.
+    #[cfg(test)]
+    pub fn while_locked(&self, action: impl FnOnce()) {
+        let _alive = self.alive();
+        action();
+    }
+
     /// The table without those that are gone.
     fn alive(&self) -> MutexGuard<'_, HashMap<u64, Weak<Session>>> {
         let mut table = self

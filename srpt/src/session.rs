@@ -153,6 +153,13 @@ impl Member {
         })
     }
 
+    /// Does something while nobody else gets at the channel or its session.
+    #[cfg(test)]
+    pub fn while_locked(&self, sessions: &Sessions, action: impl FnOnce()) {
+        let _locks = (locked(&sessions.members), locked(&self.mailbox));
+        action();
+    }
+
     /// Takes all messages.
     pub fn messages(&self) -> Vec<Message> {
         self.wake.clear();

@@ -1,7 +1,13 @@
 //! Commands and their data.
 
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
 use super::super::state::ChannelState;
 use super::world::{CREDITS, World, command, pattern, read, segment, tag, write};
+use crate::session::Sessions;
+use crate::wire::PortId;
 
 const IN_UNDERFLOW: u8 = 0x20;
 const OUT_OVERFLOW: u8 = 0x04;
@@ -281,4 +287,28 @@ fn unknown_units_are_ignored_and_their_receive_is_posted_again() {
     world.send(&[0x03 ^ 0x40; 4]);
     assert_eq!(world.shared.borrow().receives.len(), posted);
     assert_eq!(world.channel.state(), ChannelState::Live);
+}
+
+#[test]
+fn a_command_takes_no_lock() {
+    let sessions = Arc::new(Sessions::default());
+    let nexus = (PortId([1; 16]), PortId([2; 16]));
+    let enter = |multi| Arc::new(sessions.enter(nexus, multi).unwrap().0);
+    let (first, _second) = (enter(false), enter(true));
+    let member = Arc::clone(first.member());
+    let (done, ended) = mpsc::channel();
+    member.while_locked(&sessions, || {
+        thread::spawn(move || {
+            let mut world = World::of_session(first);
+            for number in 0..100 {
+                world.send(&read(number, 4096, 0, 4096));
+                world.send(&write(number, 4096, 0, 4096));
+                world.run();
+            }
+            done.send(world.take_responses().len()).unwrap();
+            // What ends now takes the locks.
+        });
+        let answered = ended.recv_timeout(Duration::from_secs(60));
+        assert_eq!(answered, Ok(200), "commands wait for a lock");
+    });
 }

@@ -201,6 +201,22 @@ impl World {
     /// As [`World::connecting`], with commands of so many bytes at most.
     pub fn limited(send_queue: u16, pool: usize, max_transfer: usize) -> Self {
         let shared = Handle::default();
+        let alone = Box::new(Alone(Rc::clone(&shared)));
+        Self::among(shared, alone, (send_queue, pool, max_transfer))
+    }
+
+    /// A channel of a session that others belong to.
+    pub fn of_session(peers: impl Peers + 'static) -> Self {
+        let mut world = Self::among(Handle::default(), Box::new(peers), (64, 1 << 20, 1 << 18));
+        world.channel.established();
+        world
+    }
+
+    fn among(
+        shared: Handle,
+        peers: Box<dyn Peers>,
+        (send_queue, pool, max_transfer): (u16, usize, usize),
+    ) -> Self {
         let memory = Rings::new(&Sizes {
             credits: CREDITS,
             receive: 8276,
@@ -220,7 +236,7 @@ impl World {
                 },
                 send_queue,
             },
-            Box::new(Alone(Rc::clone(&shared))),
+            peers,
         );
         channel.post_receives().unwrap();
         Self {

@@ -1,16 +1,25 @@
 //! Data of all sizes and in all forms that the initiator can describe it.
 
-use anyhow::{Context, Result};
+use std::collections::BTreeSet;
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
 
 use super::{Case, Lab, case, close, thorough};
+use crate::guest::program;
 use crate::guest::srp::initiator::{self, Disk};
 use crate::guest::srp::reference::Reference;
 use crate::guest::srp::sh;
+use crate::library::Library;
 
 pub const CASES: &[Case] = &[
     case("the kernel's own target, as a reference", reference),
     case("direct I/O of 512 bytes to 1 MiB, verified", sizes),
     case("direct I/O with 128 under way, verified", deep),
+    case(
+        "system calls are those of data, doorbells and waiting",
+        system_calls,
+    ),
     case("buffers described by indirect tables", indirect),
     case("tables that do not fit into the command", partial_tables),
     thorough("mixed reads and writes for a while, verified", mixed),
@@ -56,6 +65,60 @@ fn deep(lab: &Lab) -> Result<()> {
     session.wait_credits(&idle)?;
     close(target, session)?;
     Ok(())
+}
+
+/// What the target's threads do while commands are served: the data of a file in
+/// memory, telling the device of requests (soft-RoCE wants a write(2) for each
+/// post), waiting. Nothing for memory, nothing for locks.
+fn system_calls(lab: &Lab) -> Result<()> {
+    const EXPECTED: [&str; 9] = [
+        "pread64",
+        "pwrite64",
+        "io_uring_enter",
+        "write",
+        "poll",
+        "read",
+        "ioctl",
+        // The main thread waits for signals; the tracer interrupts those who wait.
+        "rt_sigtimedwait",
+        "restart_syscall",
+    ];
+    const JOB: &str = "--rw=randrw --bs=4k --size=2m --iodepth=16";
+    let (target, session) = lab.session("", "")?;
+    let disk = session.disk()?;
+    disk.fio(JOB)?;
+    let (trace, pid) = (lab.dir.join("trace"), target.pid().to_string());
+    let file = trace.display().to_string();
+    let words = ["strace", "-f", "-o", &file, "-p", &pid];
+    let mut strace = program::start(&words, &Library::Original)?;
+    strace.wait_until("attached", |strace| {
+        Ok(strace.output().contains("attached"))
+    })?;
+    disk.fio(JOB)?;
+    strace.terminate()?;
+    strace.wait()?;
+    let trace = fs::read_to_string(&trace)?;
+    let calls: BTreeSet<_> = trace.lines().filter_map(call).collect();
+    ensure!(
+        calls.contains("pread64") && calls.contains("pwrite64"),
+        "{calls:?}"
+    );
+    let others: Vec<_> = calls
+        .into_iter()
+        .filter(|call| !EXPECTED.contains(call))
+        .collect();
+    ensure!(others.is_empty(), "{others:?}");
+    close(target, session)?;
+    Ok(())
+}
+
+/// The system call that begins in a line of strace's: `PID NAME(…`.
+fn call(line: &str) -> Option<&str> {
+    let (_, rest) = line.split_once(' ')?;
+    let (name, _) = rest.trim_start().split_once('(')?;
+    name.chars()
+        .all(|c| c.is_ascii_alphanumeric() || c == '_')
+        .then_some(name)
 }
 
 /// Writes through the page cache, so that a command has many separate pages,
