@@ -40,6 +40,7 @@ pub fn run(stage: &Path, suite: &mut Suite) {
         "a program linked to the original runs on ours",
         consumer.relinked(stage),
     );
+    suite.check("an SRP target in C links by libsrpt.pc", consumer.target());
     suite.check("uninstall leaves nothing", consumer.uninstall());
 }
 
@@ -69,17 +70,18 @@ impl Consumer {
     }
 
     fn version(&self) -> Result<()> {
-        self.pkg_config(&["--atleast-version=1.3.44"]).map(drop)
+        self.pkg_config("librdmacm", &["--atleast-version=1.3.44"])
+            .map(drop)
     }
 
     fn shared(&self, compiler: &str, standard: &str) -> Result<()> {
-        let flags = self.pkg_config(&["--cflags", "--libs"])?;
+        let flags = self.pkg_config("librdmacm", &["--cflags", "--libs"])?;
         let program = self.build(compiler, standard, &flags)?;
         expect(&run_program(&program, Some(&self.prefix.join("lib")))?)
     }
 
     fn fixed(&self) -> Result<()> {
-        let flags = self.pkg_config(&["--static", "--cflags", "--libs"])?;
+        let flags = self.pkg_config("librdmacm", &["--static", "--cflags", "--libs"])?;
         // The linker prefers the shared library that lies beside it.
         let flags: Vec<_> = flags
             .into_iter()
@@ -95,7 +97,7 @@ impl Consumer {
     }
 
     fn wholly_static(&self) -> Result<()> {
-        let mut flags = self.pkg_config(&["--static", "--cflags", "--libs"])?;
+        let mut flags = self.pkg_config("librdmacm", &["--static", "--cflags", "--libs"])?;
         flags.push("-static".to_owned());
         let program = self.build("cc", "c99", &flags)?;
         expect(&run_program(&program, None)?)
@@ -114,13 +116,36 @@ impl Consumer {
         expect(&run_program(&program, Some(stage))?)
     }
 
-    fn pkg_config(&self, arguments: &[&str]) -> Result<Vec<String>> {
+    /// The example of srpt(7).
+    fn target(&self) -> Result<()> {
+        let flags = self.pkg_config("libsrpt", &["--cflags", "--libs"])?;
+        let program = workspace::target("abi")?.join("target");
+        process::output(
+            Command::new("cc")
+                .args([
+                    "-std=gnu11",
+                    "-D_GNU_SOURCE",
+                    "-Wall",
+                    "-Wextra",
+                    "-Werror",
+                    "-o",
+                ])
+                .arg(&program)
+                .arg(workspace::root().join("capi-tests/srpt/server.c"))
+                .args(flags),
+        )?;
+        let needed = process::output(Command::new("readelf").arg("-d").arg(&program))?;
+        ensure!(needed.contains("[libsrpt.so.1]"), "{needed}");
+        Ok(())
+    }
+
+    fn pkg_config(&self, module: &str, arguments: &[&str]) -> Result<Vec<String>> {
         let path = self.prefix.join("lib/pkgconfig");
         process::output(
             Command::new("pkg-config")
                 .env("PKG_CONFIG_PATH", path)
                 .args(arguments)
-                .arg("librdmacm"),
+                .arg(module),
         )
         .map(|flags| words(&flags))
     }
