@@ -23,7 +23,7 @@ pub const CASES: &[Case] = &[
         killed_for_long,
     ),
     case("target killed for ever", dead),
-    case("link down for a moment during writes", short_outage),
+    case("link down and up while nothing is under way", idle_outage),
     case(
         "link down and up during writes, at the limit of sessions",
         link,
@@ -122,25 +122,23 @@ fn dead(lab: &Lab) -> Result<()> {
     session.wait_gone()
 }
 
-/// Shorter than what the queue pairs put up with: they send again.
-fn short_outage(lab: &Lab) -> Result<()> {
+/// Without anything under way only the initiator notices. The link is up before it
+/// logs in again, and before anybody sends a message of the connection manager.
+fn idle_outage(lab: &Lab) -> Result<()> {
     let netdev = variable("RDMACM_TEST_NETDEV")?;
-    let (mut target, session) = lab.session(PATIENT, "")?;
+    let (mut target, session) = lab.session("fast_io_fail_tmo=off dev_loss_tmo=600", "")?;
     let disk = session.disk()?;
-    disk.set_timeout(LIMIT * 2)?;
-    during_writes(&session, &disk, || {
-        sh(&format!("ip link set {netdev} down"))?;
-        let mut one = read_one(&disk)?;
-        let sent = until("the read is under way", || {
-            let inflight = read(format!("/sys/block/{}/inflight", disk.name))?;
-            let reads = inflight.split_whitespace().next();
-            Ok(reads.is_some_and(|reads| reads != "0").then_some(()))
-        });
-        clean::link_up()?;
-        sent?;
-        one.wait_success()
-    })?;
+    disk.fio("--rw=randwrite --bs=4k --size=1m --verify=crc32c")?;
+    let mark = Mark::now()?;
+    sh(&format!("ip link set {netdev} down"))?;
+    let mut read = read_one(&disk)?;
+    let lost = session.wait_state("blocked");
+    clean::link_up()?;
+    lost?;
+    mark.wait("reconnect succeeded")?;
+    read.wait_success()?;
     session.wait_state("running")?;
+    disk.fio("--rw=randwrite --bs=4k --size=1m --verify=crc32c")?;
     ensure!(target.is_alive()?);
     close(target, session)?;
     Ok(())

@@ -37,10 +37,24 @@ pub fn run(lab: &Lab, programs: &Path, suite: &mut Suite) -> Result<()> {
     let ended = hostile
         .wait_for(PATIENCE)
         .and_then(|status| status.context("it hangs"));
-    for case in hostile.output().lines().filter_map(Case::parse) {
+    let output = hostile.output();
+    let cases: Vec<_> = output.lines().filter_map(Case::parse).collect();
+    let tried = cases.len();
+    for case in cases {
         suite.record(case.name, case.outcome);
     }
-    suite.check("hostile: all was tried", ended.map(drop));
+    let all = ended.and_then(|status| {
+        // It leaves the rest when it cannot even connect.
+        let planned = output.lines().find_map(|line| line.strip_prefix("1.."));
+        let planned: usize = planned.context("no plan")?.parse()?;
+        ensure!(
+            planned == tried,
+            "{tried} of {planned}, {status}: {}",
+            hostile.said()
+        );
+        Ok(())
+    });
+    suite.check("hostile: all was tried", all);
     suite.check(LAST, {
         (|| {
             ensure!(target.is_alive()?, "{}", target.output());

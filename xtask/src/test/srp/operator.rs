@@ -25,8 +25,8 @@ pub const CASES: &[Case] = &[
         "refused: no descriptors for another channel",
         no_descriptors,
     ),
-    case("a block device that is in use is not served", in_use),
-    case("a block device that is taken away", taken_away),
+    case("a mounted block device is not served", in_use),
+    case("a disk that is taken away", taken_away),
     case("a link-local portal", link_local),
 ];
 
