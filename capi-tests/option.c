@@ -118,6 +118,19 @@ TEST(ack_timeout_datagram, "94 ACK_TIMEOUT: not on UD ids")
 	end();
 }
 
+TEST(giant, "94 a length that is right but for its upper 32 bits gives EINVAL [fix]")
+{
+	struct rdma_event_channel *channel = make_channel();
+	struct rdma_cm_id *id = make_id(channel, RDMA_PS_TCP);
+	uint8_t tos = 8;
+
+	CHECK_ERRNO(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos,
+				    (1ull << 32) + sizeof(tos)),
+		    EINVAL);
+	CHECK_OK(rdma_destroy_id(id));
+	rdma_destroy_event_channel(channel);
+}
+
 TEST(unknown, "94 unknown level or name gives ENOSYS")
 {
 	uint32_t value = 1;

@@ -378,6 +378,31 @@ TEST(destroy_under_reader, "an id destroyed while a thread waits on its channel:
 	rdma_destroy_event_channel(channel);
 }
 
+static void *get_until_closed(void *channel)
+{
+	struct rdma_cm_event *event;
+
+	CHECK_ERRNO(rdma_get_cm_event(channel, &event), EBADF);
+	return NULL;
+}
+
+TEST(channel_under_readers, "a channel destroyed while threads wait for its events: EBADF [fix]", .timeout = 8)
+{
+	struct rdma_event_channel *channel = make_channel();
+	struct rdma_cm_id *id = make_id(channel, RDMA_PS_TCP);
+	unsigned int before = open_descriptors();
+	pthread_t threads[3];
+
+	for (int i = 0; i < 3; i++)
+		CHECK_OK(pthread_create(&threads[i], NULL, get_until_closed, channel));
+	let_others_block();
+	rdma_destroy_event_channel(channel);
+	for (int i = 0; i < 3; i++)
+		CHECK_OK(pthread_join(threads[i], NULL));
+	CHECK_OK(rdma_destroy_id(id));
+	CHECK_EQ(open_descriptors(), before - 1);
+}
+
 static void *wait_for_request(void *listener)
 {
 	struct rdma_cm_id *id;

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 
 use crate::abi::{RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::kernel::command::submit;
 use crate::kernel::plain::slice_bytes;
 use crate::kernel::ucma::SetOption;
@@ -19,8 +19,8 @@ use super::transition;
 /// `ENOSYS` for an unknown level or name, `EINVAL` for a wrong length or
 /// state, `EFAULT` if `value` cannot be read.
 pub fn set(id: &Id, level: c_int, name: c_int, value: *const c_void, length: usize) -> Result<()> {
-    // The kernel's length has 32 bits, and the original cuts it as well.
-    let length = length as u32;
+    let length =
+        u32::try_from(length).map_err(|_| Error::invalid("set an option of over 4 GiB"))?;
     // SAFETY: the kernel reads the bytes during the call; if the program
     // writes to them meanwhile, either value is set.
     let command = unsafe { SetOption::new(id.handle(), level, name, value, length) };
