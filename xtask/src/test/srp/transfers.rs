@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
@@ -9,7 +10,7 @@ use super::{Case, Lab, case, close, thorough};
 use crate::guest::program;
 use crate::guest::srp::initiator::{self, Disk};
 use crate::guest::srp::reference::Reference;
-use crate::guest::srp::sh;
+use crate::guest::srp::{sh, target};
 use crate::library::Library;
 
 pub const CASES: &[Case] = &[
@@ -67,8 +68,8 @@ fn deep(lab: &Lab) -> Result<()> {
     Ok(())
 }
 
-/// What the target's threads do while commands are served: the data of a file in
-/// memory, telling the device of requests (soft-RoCE wants a write(2) for each
+/// What the target's threads do while commands are served: their data (a file in
+/// memory is read and written at once, others through io_uring), telling the device of requests (soft-RoCE wants a write(2) for each
 /// post), waiting. Nothing for memory, nothing for locks.
 fn system_calls(lab: &Lab) -> Result<()> {
     const EXPECTED: [&str; 9] = [
@@ -83,10 +84,18 @@ fn system_calls(lab: &Lab) -> Result<()> {
         "rt_sigtimedwait",
         "restart_syscall",
     ];
-    const JOB: &str = "--rw=randrw --bs=4k --size=2m --iodepth=16";
-    let (target, session) = lab.session("", "")?;
-    let disk = session.disk()?;
-    disk.fio(JOB)?;
+    const JOB: &str = "--rw=randrw --bs=4k --size=1m --iodepth=16";
+    const IN_MEMORY: &str = "/dev/shm/disk";
+    target::image(Path::new(IN_MEMORY), 64)?;
+    let image = lab.image("disk", 64)?;
+    let luns = format!("--lun {} --lun {IN_MEMORY}", image.display());
+    let target = lab.program.start(&luns)?;
+    initiator::load("")?;
+    let session = initiator::login(target.address(), "")?;
+    let disks = session.disks(2)?;
+    let run = || disks.iter().try_for_each(|disk| disk.fio(JOB).map(drop));
+    // Everything gets its size.
+    run()?;
     let (trace, pid) = (lab.dir.join("trace"), target.pid().to_string());
     let file = trace.display().to_string();
     let words = ["strace", "-f", "-o", &file, "-p", &pid];
@@ -94,15 +103,15 @@ fn system_calls(lab: &Lab) -> Result<()> {
     strace.wait_until("attached", |strace| {
         Ok(strace.output().contains("attached"))
     })?;
-    disk.fio(JOB)?;
+    run()?;
     strace.terminate()?;
     strace.wait()?;
+    fs::remove_file(IN_MEMORY)?;
     let trace = fs::read_to_string(&trace)?;
     let calls: BTreeSet<_> = trace.lines().filter_map(call).collect();
-    ensure!(
-        calls.contains("pread64") && calls.contains("pwrite64"),
-        "{calls:?}"
-    );
+    for call in ["pread64", "pwrite64", "io_uring_enter", "write", "poll"] {
+        ensure!(calls.contains(call), "no {call}: {calls:?}");
+    }
     let others: Vec<_> = calls
         .into_iter()
         .filter(|call| !EXPECTED.contains(call))
