@@ -19,24 +19,26 @@ pub const CASES: &[Case] = &[
 ];
 
 fn serves(lab: &Lab) -> Result<()> {
-    serve(lab, &[])
+    serve(lab, &[], &[])
 }
 
 fn serves_with_manual_rights(lab: &Lab) -> Result<()> {
-    serve(lab, &["manual"])
+    serve(lab, &[], &["manual"])
 }
 
 fn serves_by_steps(lab: &Lab) -> Result<()> {
-    serve(lab, &["steps"])
+    serve(lab, &[], &["steps"])
 }
 
-fn serve(lab: &Lab, options: &[&str]) -> Result<()> {
+/// Serves a disk with `options`, and the words `under` in front: a tool that runs the
+/// example.
+pub fn serve(lab: &Lab, under: &[&str], options: &[&str]) -> Result<()> {
     // Not that of the kernel's target, which listens for as long as its module is loaded.
     const PORT: &str = "5558";
     const GUID: &str = "0002c90300a0b0c0";
     let (file, ip) = (lab.programs.join(EXAMPLE), ip()?);
-    let mut words = vec![file.to_str().unwrap_or_default(), &ip, PORT, GUID, "32"];
-    words.extend(options);
+    let example = [file.to_str().unwrap_or_default(), &ip, PORT, GUID, "32"];
+    let words = [under, &example, options].concat();
     let mut server = program::start(&words, &lab.library)?;
     server.wait_until("listened", |program| {
         Ok(program.output().contains("listening"))

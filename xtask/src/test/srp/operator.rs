@@ -13,7 +13,8 @@ use super::{Case, Lab, case, close};
 use crate::guest::program;
 use crate::guest::srp::initiator::{self, Address};
 use crate::guest::srp::kernel_log::Mark;
-use crate::guest::srp::{names, sh, until, write};
+use crate::guest::srp::{names, read, sh, until, write};
+use crate::guest::variable;
 use crate::library::Library;
 
 pub const CASES: &[Case] = &[
@@ -28,6 +29,7 @@ pub const CASES: &[Case] = &[
     case("a mounted block device is not served", in_use),
     case("a disk that is taken away", taken_away),
     case("a link-local portal", link_local),
+    case("portals of all addresses", everywhere),
 ];
 
 /// Unlike one that is killed, it answers what is under way.
@@ -203,13 +205,13 @@ fn taken_away(lab: &Lab) -> Result<()> {
 
 /// By the name of the interface, and by its number.
 fn link_local(lab: &Lab) -> Result<()> {
-    let netdev = crate::guest::variable("RDMACM_TEST_NETDEV")?;
+    let netdev = variable("RDMACM_TEST_NETDEV")?;
     let list = sh(&format!("ip -6 -oneline addr show dev {netdev} scope link"))?;
     let ip = list
         .split_whitespace()
         .find_map(|word| word.strip_suffix("/64"))
         .context("no link-local address")?;
-    let number = crate::guest::srp::read(format!("/sys/class/net/{netdev}/ifindex"))?;
+    let number = read(format!("/sys/class/net/{netdev}/ifindex"))?;
     let image = lab.image("disk", 64)?;
     initiator::load("")?;
     for interface in [&netdev, &number] {
@@ -217,6 +219,25 @@ fn link_local(lab: &Lab) -> Result<()> {
         program.ip = format!("[{ip}%{interface}]");
         let target = program.start(&format!("--lun {}", image.display()))?;
         let session = initiator::login(target.address(), "")?;
+        session.disk()?.fio("--rw=randread --bs=4k --size=1m")?;
+        close(target, session)?;
+    }
+    Ok(())
+}
+
+fn everywhere(lab: &Lab) -> Result<()> {
+    let image = lab.image("disk", 64)?;
+    let ip6 = format!("[{}]", variable("RDMACM_TEST_IP6")?);
+    initiator::load("")?;
+    for (all, one) in [("0.0.0.0", lab.program.ip.clone()), ("[::]", ip6)] {
+        let mut program = lab.program.clone();
+        program.ip = all.to_owned();
+        let target = program.start(&format!("--lun {}", image.display()))?;
+        let address = Address {
+            ids: target.address().ids.clone(),
+            portal: target.address().portal.replace(all, &one),
+        };
+        let session = initiator::login(&address, "")?;
         session.disk()?.fio("--rw=randread --bs=4k --size=1m")?;
         close(target, session)?;
     }
