@@ -6,7 +6,6 @@
  */
 #include "rsocket_pair.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -206,14 +205,6 @@ static pid_t start_client(run_fn *run, int ready)
 			poll(NULL, 0, 5);                                      \
 		}                                                              \
 	} while (0)
-
-/* The original was seen to wait for ever, and the machine with it. */
-static void keep_original_away(void)
-{
-	/* Something that only the library to be tested has. */
-	if (!dlsym(RTLD_DEFAULT, "rdma_set_min_rnr_timer"))
-		SKIP("the original may wait for ever");
-}
 
 struct trial {
 	pid_t pids[2];

@@ -125,8 +125,8 @@ int rclose(int socket);
 // non-blocking; MSG_PEEK leaves the data, MSG_WAITALL waits for all of it.
 //
 // Returns the number of bytes, 0 at the end of the stream, or -1 with errno:
-// EBADF, ENOTCONN, EAGAIN, EINTR, and once ECONNRESET, ETIMEDOUT or
-// EIO if the connection broke.
+// EBADF, ENOTCONN, EFAULT if buf is NULL, EAGAIN, EINTR, and once
+// ECONNRESET, ETIMEDOUT or EIO if the connection broke.
 //
 // What the caller has to see to:
 // buf may be written for len bytes.
@@ -152,7 +152,7 @@ ssize_t rrecvfrom(int socket,
 // become 0. A datagram has an address, and MSG_TRUNC in msg_flags if it did
 // not fit.
 //
-// EINVAL if msg is NULL.
+// EFAULT if msg is NULL.
 //
 // What the caller has to see to:
 // msg is NULL or valid, and so are its buffers.
@@ -178,7 +178,7 @@ ssize_t rreadv(int socket, const struct iovec *iov, int iovcnt);
 // flags holds MSG_NOSIGNAL.
 //
 // Returns the number of bytes taken, or -1 with errno: EBADF, ENOTCONN,
-// EAGAIN, EINTR, EPIPE after a shutdown, ECONNRESET after the peer ended
+// EFAULT if buf is NULL, EAGAIN, EINTR, EPIPE after a shutdown, ECONNRESET after the peer ended
 // the connection, once ETIMEDOUT or EIO if it broke.
 //
 // What the caller has to see to:
@@ -200,7 +200,7 @@ ssize_t rsendto(int socket,
                 socklen_t addrlen);
 
 // Sends data from several buffers, as rsendto does; on a stream, an address is
-// ignored. ENOTSUP with control data, EINVAL if msg is NULL.
+// ignored. ENOTSUP with control data, EFAULT if msg is NULL.
 //
 // What the caller has to see to:
 // msg is NULL or valid, and so are its buffers.
@@ -236,8 +236,8 @@ int rpoll(struct pollfd *fds, nfds_t nfds, int timeout);
 // changed.
 //
 // Returns the number of bits that are set, 0 at the timeout, or -1 with errno
-// and the sets unchanged: EBADF, EINTR, EINVAL for a negative nfds, one
-// above FD_SETSIZE or an invalid timeout.
+// and the sets unchanged: EBADF, EINTR, EINVAL for a negative nfds or an
+// invalid timeout. Sets may be larger than FD_SETSIZE.
 //
 // What the caller has to see to:
 // Each pointer is NULL or valid.
@@ -343,8 +343,8 @@ int repoll_ctl(int epfd, int op, int fd, struct epoll_event *event);
 // milliseconds, negative for no limit.
 //
 // Returns the number of events, 0 at the timeout, or -1 with errno: EBADF,
-// EINVAL for what is no set or a maxevents that is not positive, EFAULT if
-// events is NULL, EINTR.
+// EINVAL for what is no set or a maxevents that is not positive or more than
+// fits into an int of bytes, EFAULT if events is NULL, EINTR.
 //
 // What the caller has to see to:
 // events is NULL or has room for maxevents events.

@@ -1,4 +1,4 @@
-//! Descriptors that a system call has opened.
+//! Descriptors that a system call has opened, and how many there can be.
 
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
@@ -17,4 +17,15 @@ pub unsafe fn opened(fd: RawFd, step: &'static str) -> Result<OwnedFd> {
     }
     // SAFETY: it is open, and the caller vouches that it is nobody else's.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// How many descriptors the process has room for at present; it grows as they
+/// are opened. `None` if `/proc` is not there.
+#[must_use]
+pub fn table_size() -> Option<usize> {
+    let status = std::fs::read_to_string("/proc/thread-self/status").ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("FDSize:"))?;
+    line.trim().parse().ok()
 }

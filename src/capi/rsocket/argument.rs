@@ -38,14 +38,31 @@ pub(super) fn datagram_address(addr: &SockAddr) -> Result<SocketAddr> {
     ))
 }
 
+/// The buffers of a call, none of which is NULL unless it is empty.
+///
+/// # Errors
+/// `EFAULT` for one that is, `EMSGSIZE` for more than an `int` counts.
+///
 /// # Safety
 /// `iov` is null or points to `count` vectors that live during `'a`.
-pub(super) unsafe fn vectors<'a>(iov: *const iovec, count: usize) -> &'a [iovec] {
-    if iov.is_null() || count == 0 {
-        return &[];
+pub(super) unsafe fn vectors<'a>(iov: *const iovec, count: usize) -> Result<&'a [iovec]> {
+    const MISSING: Error = Error::new(libc::EFAULT, "use a buffer at NULL");
+    if count == 0 {
+        return Ok(&[]);
+    }
+    if c_int::try_from(count).is_err() {
+        return Err(Error::new(libc::EMSGSIZE, "use so many buffers"));
+    }
+    if iov.is_null() {
+        return Err(MISSING);
     }
     // SAFETY: not null; the caller vouches for the rest.
-    unsafe { std::slice::from_raw_parts(iov, count) }
+    let vectors = unsafe { std::slice::from_raw_parts(iov, count) };
+    let missing = |vector: &iovec| vector.iov_base.is_null() && vector.iov_len > 0;
+    if vectors.iter().any(missing) {
+        return Err(MISSING);
+    }
+    Ok(vectors)
 }
 
 /// A number of entries, which an `int` holds.
@@ -55,4 +72,9 @@ pub(super) fn number(count: usize) -> c_int {
 
 pub(super) fn count_of(iovcnt: c_int) -> Result<usize> {
     usize::try_from(iovcnt).map_err(|_| Error::invalid("use a negative number of buffers"))
+}
+
+/// The structure of a message, which must be there.
+pub(super) fn message<T>(message: Option<T>) -> Result<T> {
+    message.ok_or(Error::new(libc::EFAULT, "use a message at NULL"))
 }

@@ -68,8 +68,8 @@ pub unsafe extern "C" fn repoll_ctl(
 /// milliseconds, negative for no limit.
 ///
 /// Returns the number of events, 0 at the timeout, or -1 with errno: `EBADF`,
-/// `EINVAL` for what is no set or a `maxevents` that is not positive, `EFAULT` if
-/// `events` is NULL, `EINTR`.
+/// `EINVAL` for what is no set or a `maxevents` that is not positive or more than
+/// fits into an `int` of bytes, `EFAULT` if `events` is NULL, `EINTR`.
 ///
 /// # Safety
 /// `events` is NULL or has room for `maxevents` events.

@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use libc::{iovec, off_t, size_t, ssize_t};
 
+use super::argument::vectors;
 use crate::capi::convert::respond;
 use crate::error::{Error, Result};
 use crate::rsocket::mapping::Range;
@@ -91,12 +92,12 @@ pub unsafe extern "C" fn riowrite(
     flags: c_int,
 ) -> size_t {
     let result = sockets::stream(socket).and_then(|stream| {
-        let vector = [iovec {
+        let vector = iovec {
             iov_base: buf.cast_mut(),
             iov_len: count,
-        }];
+        };
         // SAFETY: the caller vouches for the buffer.
-        let mut source = unsafe { Cursor::new(&vector) };
+        let mut source = unsafe { Cursor::new(vectors(&vector, 1)?) };
         let written = stream.write_mapped(&mut source, offset.cast_unsigned(), flags)?;
         // A cursor never counts more than fits.
         Ok(written as ssize_t)

@@ -8,10 +8,21 @@ use libc::{fd_set, nfds_t, pollfd, timeval};
 use super::argument::number;
 use crate::capi::convert::respond;
 use crate::error::{Error, Result};
+use crate::kernel::descriptor::table_size;
 use crate::rsocket::poll;
 
-/// 64-bit words of a set.
-const FD_SET_WORDS: usize = size_of::<fd_set>() / size_of::<u64>();
+/// How many descriptors a set of `nfds` bits may name. As the kernel does, what
+/// lies beyond all descriptors that this process can have open is not looked at:
+/// programs give a large number with a small set.
+fn set_size(nfds: c_int) -> Result<usize> {
+    let count = usize::try_from(nfds).map_err(|_| Error::invalid(STEP))?;
+    if count <= libc::FD_SETSIZE {
+        return Ok(count);
+    }
+    Ok(count.min(table_size().unwrap_or(libc::FD_SETSIZE)))
+}
+
+const STEP: &str = "select descriptors";
 
 /// # Safety
 /// `fds` is null or points to `count` entries that nobody else uses during
@@ -34,11 +45,7 @@ unsafe fn pollfds<'a>(fds: *mut pollfd, count: nfds_t) -> Result<&'a mut [pollfd
 /// # Safety
 /// Each pointer is null or valid.
 unsafe fn select(nfds: c_int, sets: [*mut fd_set; 3], timeout: *mut timeval) -> Result<usize> {
-    const STEP: &str = "select descriptors";
-    let count = usize::try_from(nfds)
-        .ok()
-        .filter(|count| *count <= libc::FD_SETSIZE)
-        .ok_or(Error::invalid(STEP))?;
+    let count = set_size(nfds)?;
     let timeout = if timeout.is_null() {
         None
     } else {
@@ -48,10 +55,11 @@ unsafe fn select(nfds: c_int, sets: [*mut fd_set; 3], timeout: *mut timeval) -> 
         let micros = u64::try_from(limit.tv_usec).map_err(|_| Error::invalid(STEP))?;
         Some(Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros)))
     };
-    // SAFETY: a set is FD_SETSIZE bits in words; programs do not share it
-    // during the call.
+    let words = count.div_ceil(u64::BITS as usize);
+    // SAFETY: a set has a bit for each descriptor, in words; programs do not
+    // share it during the call.
     let [read, write, except] = sets.map(|set| unsafe {
-        (!set.is_null()).then(|| std::slice::from_raw_parts_mut(set.cast(), FD_SET_WORDS))
+        (!set.is_null()).then(|| std::slice::from_raw_parts_mut(set.cast(), words))
     });
     let mut sets = poll::Sets {
         read,
@@ -86,8 +94,8 @@ pub unsafe extern "C" fn rpoll(fds: *mut pollfd, nfds: nfds_t, timeout: c_int) -
 /// changed.
 ///
 /// Returns the number of bits that are set, 0 at the timeout, or -1 with errno
-/// and the sets unchanged: `EBADF`, `EINTR`, `EINVAL` for a negative `nfds`, one
-/// above `FD_SETSIZE` or an invalid timeout.
+/// and the sets unchanged: `EBADF`, `EINTR`, `EINVAL` for a negative `nfds` or an
+/// invalid timeout. Sets may be larger than `FD_SETSIZE`.
 ///
 /// # Safety
 /// Each pointer is NULL or valid.

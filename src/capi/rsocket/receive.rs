@@ -4,8 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use libc::{iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 
-use super::argument::{copy_address, count_of, vectors};
-use crate::capi::argument::place;
+use super::argument::{copy_address, count_of, message, vectors};
 use crate::capi::convert::respond;
 use crate::error::Result;
 use crate::kernel::addr::SockAddr;
@@ -51,7 +50,7 @@ unsafe fn receive_vectors(
 ) -> Result<Taken> {
     let socket = sockets::any(socket)?;
     // SAFETY: the caller vouches for the buffers.
-    let mut target = unsafe { Cursor::new(vectors(iov, count)) };
+    let mut target = unsafe { Cursor::new(vectors(iov, count)?) };
     match &socket {
         Socket::Stream(stream) => {
             let bytes = stream.receive(&mut target, flags)?;
@@ -89,8 +88,8 @@ fn stream_peer(socket: c_int, taken: &Taken) -> Option<SockAddr> {
 /// non-blocking; `MSG_PEEK` leaves the data, `MSG_WAITALL` waits for all of it.
 ///
 /// Returns the number of bytes, 0 at the end of the stream, or -1 with errno:
-/// `EBADF`, `ENOTCONN`, `EAGAIN`, `EINTR`, and once `ECONNRESET`, `ETIMEDOUT` or
-/// `EIO` if the connection broke.
+/// `EBADF`, `ENOTCONN`, `EFAULT` if `buf` is NULL, `EAGAIN`, `EINTR`, and once
+/// `ECONNRESET`, `ETIMEDOUT` or `EIO` if the connection broke.
 ///
 /// # Safety
 /// `buf` may be written for `len` bytes.
@@ -141,15 +140,14 @@ pub unsafe extern "C" fn rrecvfrom(
 /// become 0. A datagram has an address, and `MSG_TRUNC` in `msg_flags` if it did
 /// not fit.
 ///
-/// `EINVAL` if `msg` is NULL.
+/// `EFAULT` if `msg` is NULL.
 ///
 /// # Safety
 /// `msg` is NULL or valid, and so are its buffers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rrecvmsg(socket: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t {
-    let result = place(msg, "receive a message").and_then(|mut msg| {
-        // SAFETY: not null; the caller vouches for the rest.
-        let msg = unsafe { msg.as_mut() };
+    // SAFETY: the caller vouches for it.
+    let result = message(unsafe { msg.as_mut() }).and_then(|msg| {
         // SAFETY: the caller vouches for the buffers.
         let taken = unsafe { receive_vectors(socket, msg.msg_iov, msg.msg_iovlen, flags) }?;
         match taken.source {

@@ -4,8 +4,8 @@ use std::ffi::{c_int, c_void};
 
 use libc::{iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 
-use super::argument::{count_of, datagram_address, vectors};
-use crate::capi::argument::{optional_address, place};
+use super::argument::{count_of, datagram_address, message, vectors};
+use crate::capi::argument::optional_address;
 use crate::capi::convert::respond;
 use crate::error::{Error, Result};
 use crate::kernel::addr::SockAddr;
@@ -43,7 +43,7 @@ unsafe fn send_vectors(
 ) -> Result<ssize_t> {
     let socket = sockets::any(socket)?;
     // SAFETY: the caller vouches for the buffers.
-    let mut source = unsafe { Cursor::new(vectors(iov, count)) };
+    let mut source = unsafe { Cursor::new(vectors(iov, count)?) };
     let sent = match &socket {
         Socket::Stream(stream) => stream.send(&mut source, flags),
         Socket::Datagram(datagram) => {
@@ -68,7 +68,7 @@ unsafe fn send_vectors(
 /// `flags` holds `MSG_NOSIGNAL`.
 ///
 /// Returns the number of bytes taken, or -1 with errno: `EBADF`, `ENOTCONN`,
-/// `EAGAIN`, `EINTR`, `EPIPE` after a shutdown, `ECONNRESET` after the peer ended
+/// `EFAULT` if `buf` is NULL, `EAGAIN`, `EINTR`, `EPIPE` after a shutdown, `ECONNRESET` after the peer ended
 /// the connection, once `ETIMEDOUT` or `EIO` if it broke.
 ///
 /// # Safety
@@ -117,15 +117,14 @@ pub unsafe extern "C" fn rsendto(
 }
 
 /// Sends data from several buffers, as `rsendto` does; on a stream, an address is
-/// ignored. `ENOTSUP` with control data, `EINVAL` if `msg` is NULL.
+/// ignored. `ENOTSUP` with control data, `EFAULT` if `msg` is NULL.
 ///
 /// # Safety
 /// `msg` is NULL or valid, and so are its buffers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rsendmsg(socket: c_int, msg: *const msghdr, flags: c_int) -> ssize_t {
-    let result = place(msg.cast_mut(), "send a message").and_then(|msg| {
-        // SAFETY: not null; the caller vouches for the rest.
-        let msg = unsafe { msg.as_ref() };
+    // SAFETY: the caller vouches for it.
+    let result = message(unsafe { msg.as_ref() }).and_then(|msg| {
         if !msg.msg_control.is_null() && msg.msg_controllen > 0 {
             return Err(Error::new(libc::ENOTSUP, "send control data"));
         }

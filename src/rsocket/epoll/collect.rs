@@ -13,9 +13,6 @@ use super::member::{EDGE, Member, Members};
 use super::set::{Set, Tag};
 use crate::rsocket::wait;
 
-/// Events taken from the kernel at once.
-const BATCH: usize = 64;
-
 impl Set {
     /// Events of sockets and ordinary members that are there now, and whether
     /// there may be more at once. Neither kind can keep the other from being
@@ -71,16 +68,17 @@ impl Set {
         members: &mut Members,
         events: &mut [epoll_event],
     ) -> Result<(usize, bool)> {
-        let mut batch = [epoll_event { events: 0, u64: 0 }; BATCH];
-        let room = events.len().min(BATCH);
-        if room == 0 {
+        if events.is_empty() {
             return Ok((0, false));
         }
-        let count = self
-            .epoll
-            .wait(batch.get_mut(..room).unwrap_or_default(), 0)?;
+        // Into the program's own room, so that it gets as many at once as from
+        // the kernel's set; what is not for it makes way.
+        let count = self.epoll.wait(events, 0)?;
         let (mut reported, mut due) = (0, false);
-        for event in batch.iter().take(count) {
+        for place in 0..count {
+            let Some(event) = events.get(place).copied() else {
+                break;
+            };
             match Tag::decode(event.u64) {
                 Tag::Wake => {
                     members.signalled = true;

@@ -32,6 +32,9 @@ use set::Set;
 
 static SETS: Table<Arc<Set>> = Table::new();
 
+/// What fits into an `int` of bytes, as for the kernel.
+const MOST_EVENTS: usize = i32::MAX as usize / size_of::<epoll_event>();
+
 /// All sets, and in which generation of forks they were made.
 static ALL: Mutex<Vec<(u32, Weak<Set>)>> = Mutex::new(Vec::new());
 
@@ -97,11 +100,12 @@ pub fn control(epfd: RawFd, operation: Operation, fd: RawFd, event: epoll_event)
 /// many there are, 0 at the end of `timeout_ms` (negative: none).
 ///
 /// # Errors
-/// `EBADF`, `EINVAL` for what is no set or no room for events, `EINTR`.
+/// `EBADF`, `EINVAL` for what is no set or no room for events or too much,
+/// `EINTR`.
 pub fn wait(epfd: RawFd, events: &mut [epoll_event], timeout_ms: i32) -> Result<usize> {
     let set = find(epfd)?;
-    if events.is_empty() {
-        return Err(Error::invalid("wait for no events"));
+    if events.is_empty() || events.len() > MOST_EVENTS {
+        return Err(Error::invalid("wait for no events, or for too many"));
     }
     set.wait(events, wait::deadline_after(timeout_ms))
 }
