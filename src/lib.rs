@@ -6,7 +6,8 @@
 //! Below lies a core that knows nothing of C conventions: [`cm`] is the
 //! connection manager, [`rsocket`] are sockets on top of it, [`kapi`] is what
 //! the kernel's own has beyond it, [`kernel`] speaks the kernel's command
-//! interface and [`verbs`] speaks to the system's libibverbs.
+//! interface and [`verbs`] speaks to the system's libibverbs. [`look`] says how
+//! long to look before a sleep.
 
 pub mod abi;
 pub mod capi;
@@ -16,6 +17,7 @@ pub mod error;
 pub mod kapi;
 pub mod kernel;
 mod lock;
+pub mod look;
 pub mod rsocket;
 mod thread;
 pub mod verbs;

@@ -18,7 +18,7 @@
 //! | [`lingering`] | closed sockets whose data is still on its way |
 //! | [`poll`] | `rpoll` and `rselect` |
 //! | [`epoll`] | epoll sets |
-//! | [`wait`] | sleeping and waking |
+//! | [`wait`], [`looking`] | sleeping and waking; looking before a sleep |
 //! | [`option`], [`settings`] | options, defaults, configuration files |
 //! | [`route`], [`tcp_info`], [`keepalive`] | path records, `TCP_INFO`, keep-alive messages |
 //! | [`mapping`] | memory that the peer may write to directly |
@@ -39,6 +39,7 @@ pub mod flusher;
 pub mod fork;
 pub mod keepalive;
 pub mod lingering;
+pub mod looking;
 pub mod mapping;
 pub mod memory;
 #[cfg(all(test, feature = "model"))]

@@ -8,9 +8,10 @@ use libc::pollfd;
 
 use crate::error::{Error, Result};
 
+use super::looking::Wait;
 use super::socket::Socket;
 use super::sockets;
-use super::wait::{Looks, Wake, readable, sleep, sleep_for};
+use super::wait::{Wake, readable, sleep, sleep_for};
 
 /// Entries of the kernel's list before those of the call.
 const WAKE: usize = 0;
@@ -73,14 +74,24 @@ pub fn poll(entries: &mut [pollfd], timeout: Option<Duration>) -> Result<usize> 
         return sockets.look(entries);
     }
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-    let mut looks = Looks::start(found);
-    while looks.again() {
+    let mut wait = if found == entries.len() {
+        Wait::adaptive(found, deadline)
+    } else {
+        Wait::mixed(found)
+    };
+    while wait.looks_again() {
         let ready = sockets.look(entries)?;
         if ready > 0 {
+            wait.found();
             return Ok(ready);
         }
     }
-    sockets.sleep(entries, deadline)
+    wait.sleeps();
+    let ready = sockets.sleep(entries, deadline)?;
+    if ready > 0 {
+        wait.woken();
+    }
+    Ok(ready)
 }
 
 /// One look at the sockets, without keeping them. Returns how many there are,

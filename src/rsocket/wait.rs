@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::kernel::descriptor::opened;
-use crate::lock::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use crate::lock::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::lock::{Mutex, locked};
 
 use super::fork;
-use super::settings::Defaults;
+use super::looking::Wait;
 
 /// An eventfd: readable once it was signalled, until it is cleared.
 #[derive(Debug)]
@@ -228,60 +228,6 @@ pub trait Notifier {
     fn take_notification(&self);
 }
 
-/// The looks before a sleep, for as long as the administrator wants
-/// (`polling_time`).
-///
-/// Where the kernel has no fast clock, reading it costs more than a look, so
-/// the time is counted in looks: it is measured how many fit into it, and
-/// measured again after many sleeps.
-pub struct Looks {
-    left: u32,
-    measured: Option<(Instant, u32)>,
-}
-
-/// Looks at one socket that fit into the polling time.
-static FITTING: AtomicU32 = AtomicU32::new(0);
-/// Sleeps since the start.
-static SLEEPS: AtomicU32 = AtomicU32::new(0);
-/// Sleeps between two measurements.
-const MEASURE_EVERY: u32 = 1024;
-/// More looks than that are no use to count.
-const MOST_LOOKS: u32 = 1 << 16;
-
-impl Looks {
-    /// Before a sleep on so many sockets, of which a look at one was taken.
-    pub fn start(sockets: usize) -> Self {
-        let sockets = u32::try_from(sockets).unwrap_or(u32::MAX).max(1);
-        let sleeps = SLEEPS.fetch_add(1, Ordering::Relaxed);
-        if sleeps.is_multiple_of(MEASURE_EVERY) && sockets == 1 {
-            return Self {
-                left: MOST_LOOKS,
-                measured: Some((Instant::now(), 0)),
-            };
-        }
-        Self {
-            left: FITTING.load(Ordering::Relaxed) / sockets,
-            measured: None,
-        }
-    }
-
-    /// Whether there is time for another look.
-    pub fn again(&mut self) -> bool {
-        if let Some((start, looks)) = &mut self.measured {
-            let over = start.elapsed() >= Defaults::get().polling_time;
-            if over || *looks == MOST_LOOKS {
-                FITTING.store(*looks, Ordering::Relaxed);
-                return false;
-            }
-            *looks = looks.saturating_add(1);
-            return true;
-        }
-        let more = self.left > 0;
-        self.left = self.left.saturating_sub(1);
-        more
-    }
-}
-
 /// Tries until `attempt` does not fail with `EAGAIN`, sleeping in between
 /// unless `nonblocking`, until `deadline`. Those who change what it depends on
 /// tell `waiters`, the device tells `notifier`.
@@ -300,22 +246,25 @@ pub fn wait_for<R>(
     if nonblocking || !again(&first) {
         return first;
     }
-    let mut looks = Looks::start(1);
-    while notifier.is_some() && looks.again() {
+    let mut wait = notifier.map_or_else(Wait::blind, |_| Wait::adaptive(1, deadline));
+    while wait.looks_again() {
         let result = attempt();
         if !again(&result) {
+            wait.found();
             return result;
         }
     }
     let wake = Wake::of_thread()?;
     let _registered = waiters.register(&wake);
     let notification = notifier.map_or(-1, Notifier::notification_fd);
+    wait.sleeps();
     loop {
         if let Some(notifier) = notifier {
             notifier.arm();
         }
         let result = attempt();
         if !again(&result) {
+            wait.woken();
             return result;
         }
         let mut entries = [readable(wake.as_raw_fd()), readable(notification)];
@@ -335,6 +284,7 @@ pub fn wait_for<R>(
         // at work with this needs no notification.
         let result = attempt();
         if !again(&result) {
+            wait.woken();
             return result;
         }
     }
