@@ -85,6 +85,11 @@ pub unsafe extern "C" fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) 
     unsafe { next::bind(fd, addr, len) }
 }
 
+/// Connections that wait to be accepted, as the kernel allows for RDMA. A client
+/// of TCP for which there is no room tries again, one of RDMA is refused; so there
+/// is always as much room as there can be.
+const BACKLOG: c_int = 1024;
+
 /// `listen(2)`.
 ///
 /// # Safety
@@ -93,7 +98,7 @@ pub unsafe extern "C" fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) 
 pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
     match table::find(fd) {
         // SAFETY: no pointers.
-        Some(socket) => unsafe { rdmacm::rlisten(socket, backlog) },
+        Some(socket) => unsafe { rdmacm::rlisten(socket, backlog.max(BACKLOG)) },
         None => {
             // SAFETY: as above.
             let status = unsafe { next::listen(fd, backlog) };

@@ -1,6 +1,7 @@
 //! Calls that come from librdmacm itself, which uses the same C library: they
 //! are left alone. A thread is inside while it is in a function of librdmacm;
-//! threads that librdmacm starts stay inside.
+//! threads that librdmacm starts stay inside, and one that a signal handler takes
+//! out of a call by a jump is inside no more.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -25,6 +26,31 @@ pub fn enter<R>(code: impl FnOnce() -> R) -> R {
     INSIDE.set(before);
     result
 }
+
+/// Defines functions that go on elsewhere in the program, as signal handlers do
+/// that do not return to the call that they interrupt.
+macro_rules! jump {
+    ($($name:ident)*) => {
+        $(
+            /// The function of this name.
+            ///
+            /// # Safety
+            /// As the original.
+            #[cfg_attr(not(test), unsafe(no_mangle))]
+            pub unsafe extern "C" fn $name(place: *mut c_void, value: c_int) -> ! {
+                INSIDE.set(false);
+                // SAFETY: the caller's arguments.
+                unsafe {
+                    next::$name(place, value);
+                    // There is no such function.
+                    libc::abort()
+                }
+            }
+        )*
+    };
+}
+
+jump! { longjmp _longjmp siglongjmp __longjmp_chk }
 
 type Start = extern "C" fn(*mut c_void) -> *mut c_void;
 

@@ -20,6 +20,7 @@
 //! | [`connect`] | `bind`, `listen`, `connect`; falling back to the kernel |
 //! | [`fork`] | connections that go over to RDMA at their first use |
 //! | [`transfer`] | sending and receiving |
+//! | [`restart`] | calls that signals interrupt |
 //! | [`option`], [`number`] | options, flags and names |
 //! | [`poll`], [`epoll`] | waiting |
 //!
@@ -37,6 +38,7 @@ pub mod number;
 pub mod option;
 pub mod poll;
 pub mod rdmacm;
+pub mod restart;
 pub mod sockets;
 pub mod table;
 pub mod transfer;

@@ -90,6 +90,8 @@ fn directly<R>(call: impl FnOnce() -> R) -> R {
 
 forward! {
     libc::RTLD_NEXT, directly;
+    __longjmp_chk(place: *mut c_void, value: c_int) -> c_int;
+    _longjmp(place: *mut c_void, value: c_int) -> c_int;
     accept(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int;
     accept4(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int;
     bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int;
@@ -108,6 +110,7 @@ forward! {
     getsockname(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int;
     getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, len: *mut socklen_t) -> c_int;
     listen(fd: c_int, backlog: c_int) -> c_int;
+    longjmp(place: *mut c_void, value: c_int) -> c_int;
     poll(entries: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
     ppoll(entries: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int;
     pselect(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *const timespec, mask: *const sigset_t) -> c_int;
@@ -126,6 +129,7 @@ forward! {
     sendto(fd: c_int, buf: *const c_void, len: size_t, flags: c_int, addr: *const sockaddr, addr_len: socklen_t) -> ssize_t;
     setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int;
     shutdown(fd: c_int, how: c_int) -> c_int;
+    siglongjmp(place: *mut c_void, value: c_int) -> c_int;
     socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
     write(fd: c_int, buf: *const c_void, len: size_t) -> ssize_t;
     writev(fd: c_int, vectors: *const iovec, count: c_int) -> ssize_t;

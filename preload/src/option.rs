@@ -15,6 +15,16 @@ fn is_unknown(errno: c_int) -> bool {
     matches!(errno, libc::EOPNOTSUPP | libc::ENOPROTOOPT)
 }
 
+/// Whether an option of TCP has no effect over RDMA, where it can be set all the
+/// same: its value is that of the kernel's socket.
+fn is_kernels(level: c_int, name: c_int) -> bool {
+    level == libc::IPPROTO_TCP
+        && matches!(
+            name,
+            libc::TCP_CONGESTION | libc::TCP_KEEPCNT | libc::TCP_KEEPINTVL
+        )
+}
+
 /// `setsockopt(2)`.
 ///
 /// # Safety
@@ -68,7 +78,7 @@ pub unsafe extern "C" fn getsockopt(
         }
     }
     // The attempt to connect may have gone over to the kernel.
-    if let Some(socket) = table::find(fd) {
+    if let Some(socket) = table::find(fd).filter(|_| !is_kernels(level, name)) {
         // SAFETY: the caller's room.
         let status = unsafe { rdmacm::rgetsockopt(socket, level, name, value, len) };
         if status == 0 || !is_unknown(next::errno()) {

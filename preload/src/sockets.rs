@@ -8,6 +8,7 @@ use libc::{FILE, sockaddr, socklen_t};
 
 use crate::config::{AF_IB, Config};
 use crate::fork::{self, State};
+use crate::restart::restarting;
 use crate::{connect, epoll, inside, next, number, rdmacm, table};
 
 /// Level of the options of sockets over RDMA, and their names.
@@ -207,7 +208,7 @@ unsafe fn accept_behind(
         return front;
     }
     // SAFETY: the caller's pointers.
-    let socket = unsafe { rdmacm::raccept(listener, addr, len) };
+    let socket = restarting(listener, || unsafe { rdmacm::raccept(listener, addr, len) });
     if socket < 0 {
         return give_up(front);
     }

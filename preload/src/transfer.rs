@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 
+use crate::restart::restarting;
 use crate::{connect, fork, next, rdmacm};
 
 /// Bytes of a file that are sent at once.
@@ -20,8 +21,10 @@ macro_rules! transfer {
             #[cfg_attr(not(test), unsafe(no_mangle))]
             pub unsafe extern "C" fn $name(fd: c_int, $($argument: $type),*) -> $result {
                 match fork::find(fd) {
-                    // SAFETY: the caller's arguments.
-                    Some(socket) => unsafe { rdmacm::$over_rdma(socket, $($argument),*) },
+                    Some(socket) => restarting(socket, || {
+                        // SAFETY: the caller's arguments.
+                        unsafe { rdmacm::$over_rdma(socket, $($argument),*) }
+                    }),
                     // SAFETY: as above.
                     None => unsafe { next::$name(fd, $($argument),*) },
                 }
@@ -49,34 +52,33 @@ fn is_possible(count: usize, refusal: c_int) -> bool {
     possible
 }
 
-/// `readv(2)`.
-///
-/// # Safety
-/// As the original.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn readv(fd: c_int, vectors: *const iovec, count: c_int) -> ssize_t {
-    match fork::find(fd) {
-        Some(_) if !is_possible(count.max(0) as usize, libc::EINVAL) => -1,
-        // SAFETY: the caller's arguments.
-        Some(socket) => unsafe { rdmacm::rreadv(socket, vectors, count) },
-        // SAFETY: as above.
-        None => unsafe { next::readv(fd, vectors, count) },
-    }
+/// Defines calls that do the same with several buffers.
+macro_rules! vectored {
+    ($($name:ident = $over_rdma:ident;)*) => {
+        $(
+            /// The call of this name.
+            ///
+            /// # Safety
+            /// As the original.
+            #[cfg_attr(not(test), unsafe(no_mangle))]
+            pub unsafe extern "C" fn $name(fd: c_int, vectors: *const iovec, count: c_int) -> ssize_t {
+                match fork::find(fd) {
+                    Some(_) if !is_possible(count.max(0) as usize, libc::EINVAL) => -1,
+                    Some(socket) => restarting(socket, || {
+                        // SAFETY: the caller's arguments.
+                        unsafe { rdmacm::$over_rdma(socket, vectors, count) }
+                    }),
+                    // SAFETY: as above.
+                    None => unsafe { next::$name(fd, vectors, count) },
+                }
+            }
+        )*
+    };
 }
 
-/// `writev(2)`.
-///
-/// # Safety
-/// As the original.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C" fn writev(fd: c_int, vectors: *const iovec, count: c_int) -> ssize_t {
-    match fork::find(fd) {
-        Some(_) if !is_possible(count.max(0) as usize, libc::EINVAL) => -1,
-        // SAFETY: the caller's arguments.
-        Some(socket) => unsafe { rdmacm::rwritev(socket, vectors, count) },
-        // SAFETY: as above.
-        None => unsafe { next::writev(fd, vectors, count) },
-    }
+vectored! {
+    readv = rreadv;
+    writev = rwritev;
 }
 
 /// `recvmsg(2)`: there is no control data over RDMA.
@@ -97,18 +99,20 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) 
         message.msg_controllen = 0;
     }
     // SAFETY: the caller's message.
-    unsafe { rdmacm::rrecvmsg(socket, message, flags) }
+    restarting(socket, || unsafe {
+        rdmacm::rrecvmsg(socket, message, flags)
+    })
 }
 
 /// Sends by RDMA; a datagram to where RDMA does not reach makes the socket one
 /// of the kernel.
 fn or_fall_back(
     fd: c_int,
-    over_rdma: impl FnOnce(c_int) -> ssize_t,
+    over_rdma: impl Fn(c_int) -> ssize_t,
     by_kernel: impl FnOnce() -> ssize_t,
 ) -> ssize_t {
     if let Some(socket) = fork::find(fd) {
-        let sent = over_rdma(socket);
+        let sent = restarting(socket, || over_rdma(socket));
         if sent >= 0 || !connect::is_refusal(next::errno()) {
             return sent;
         }
@@ -133,7 +137,14 @@ pub unsafe extern "C" fn sendto(
     or_fall_back(
         fd,
         // SAFETY: the caller's arguments.
-        |socket| unsafe { rdmacm::rsendto(socket, buf, len, flags, addr, addr_len) },
+        |socket| unsafe {
+            let sent = rdmacm::rsendto(socket, buf, len, flags, addr, addr_len);
+            if sent >= 0 || next::errno() != libc::EISCONN {
+                return sent;
+            }
+            // A stream, for which TCP takes no notice of an address.
+            rdmacm::rsend(socket, buf, len, flags)
+        },
         // SAFETY: as above.
         || unsafe { next::sendto(fd, buf, len, flags, addr, addr_len) },
     )

@@ -100,7 +100,11 @@ impl Endpoint {
     pub unsafe fn new(channel: &Channel, source: SocketAddr, settings: &Settings) -> Result<Self> {
         // SAFETY: the caller vouches for the channel.
         let id = unsafe { OwnedId::datagram(channel) }?;
-        address::bind(&id, &SockAddr::from(source))?;
+        // The port is the UDP socket's, which may share it (SO_REUSEADDR): it
+        // says whether the port is free, and the identifier needs none.
+        let mut host = source;
+        host.set_port(0);
+        address::bind(&id, &SockAddr::from(host))?;
         let device = id
             .device()
             .ok_or(Error::new(libc::ENODEV, "find the device of an address"))?;

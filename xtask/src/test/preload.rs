@@ -92,18 +92,30 @@ const FORKING_PORT: u16 = 7606;
 /// The longest that the calls may take.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Compiles the program and returns its folder.
+/// Programs of cases, each with its C file.
+const CALLS: [(&str, &str); 2] = [
+    ("preload-calls", "preload/calls.c"),
+    ("preload-hard", "preload/hard.c"),
+];
+
+/// Compiles them and returns their folder.
 pub fn build() -> Result<PathBuf> {
-    compile(
-        &["preload.c"],
-        "preload",
-        &["-D_GNU_SOURCE", "-D_FORTIFY_SOURCE=2"],
-    )
+    let mut folder = PathBuf::new();
+    for (program, source) in CALLS {
+        folder = compile(
+            &["preload/harness.c", source],
+            program,
+            &["-D_GNU_SOURCE", "-D_FORTIFY_SOURCE=2"],
+        )?;
+    }
+    Ok(folder)
 }
 
 /// The part beside the device.
 pub fn inside(bench: &Bench, suite: &mut Suite) -> Result<()> {
-    calls(bench, suite)?;
+    for (program, _) in CALLS {
+        calls(program, bench, suite)?;
+    }
     // Of no round size and without a period that a buffer may have.
     let data: Vec<u8> = (0..LENGTH)
         .map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8)
@@ -171,8 +183,8 @@ fn start(words: &[&str], bench: &Bench) -> Result<Running> {
     program::start_with(words, &bench.ours, &[("LD_PRELOAD", preload)])
 }
 
-fn calls(bench: &Bench, suite: &mut Suite) -> Result<()> {
-    let program = bench.programs.join("preload");
+fn calls(program: &str, bench: &Bench, suite: &mut Suite) -> Result<()> {
+    let program = bench.programs.join(program);
     let words = [program.to_str().context("path of the program")?, &ip()?];
     let mut running = start(&words, bench)?;
     let status = running.wait_for(LIMIT)?.context("never ended")?;

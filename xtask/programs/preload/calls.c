@@ -2,17 +2,12 @@
 /*
  * Socket calls as programs make them, to be run with librspreload.so loaded.
  *
- *	preload ADDRESS			all cases, each in a process of its own
- *	preload ADDRESS CASE ...	one of them
- *
- * ADDRESS is on the RDMA device. Output: a TAP line per case.
+ * Called as harness.h says.
  */
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,92 +27,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum {
-	SOL_RDMA = 0x10000,
-	RDMA_SQSIZE = 0,
-	/* Seconds that a case may take. */
-	LIMIT = 60,
-};
-
-static struct sockaddr_in address;
-static char *program;
-
-static void fail(int line, const char *what)
-{
-	printf("# line %d: %s (%s)\n", line, what, strerror(errno));
-	exit(1);
-}
-
-#define need(condition)                           \
-	do {                                      \
-		if (!(condition))                 \
-			fail(__LINE__, #condition); \
-	} while (0)
-
-static bool is_over_rdma(int fd)
-{
-	int value;
-	socklen_t len = sizeof(value);
-
-	return getsockopt(fd, SOL_RDMA, RDMA_SQSIZE, &value, &len) == 0;
-}
-
-static int bound(struct sockaddr_in *at)
-{
-	socklen_t len = sizeof(*at);
-	int fd = socket(AF_INET, SOCK_STREAM, 0);
-
-	need(fd >= 0);
-	*at = address;
-	need(bind(fd, (struct sockaddr *)at, len) == 0);
-	need(listen(fd, 4) == 0);
-	need(getsockname(fd, (struct sockaddr *)at, &len) == 0);
-	return fd;
-}
-
-/* Both ends of a connection over RDMA. */
-static void connected(int ends[2])
-{
-	struct sockaddr_in at;
-	int listener = bound(&at);
-
-	ends[0] = socket(AF_INET, SOCK_STREAM, 0);
-	need(connect(ends[0], (struct sockaddr *)&at, sizeof(at)) == 0);
-	ends[1] = accept(listener, NULL, NULL);
-	need(ends[1] >= 0);
-	need(is_over_rdma(ends[0]) && is_over_rdma(ends[1]));
-	need(close(listener) == 0);
-}
-
-static void say(int from, int to, const char *text)
-{
-	char buffer[64] = "";
-	size_t len = strlen(text);
-
-	need(write(from, text, len) == (ssize_t)len);
-	need(recv(to, buffer, len, MSG_WAITALL) == (ssize_t)len);
-	need(memcmp(buffer, text, len) == 0);
-}
-
-static double now(void)
-{
-	struct timespec time;
-
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return time.tv_sec + time.tv_nsec / 1e9;
-}
-
-static int threads(void)
-{
-	DIR *dir = opendir("/proc/self/task");
-	int count = -2;
-
-	need(dir);
-	while (readdir(dir))
-		count++;
-	closedir(dir);
-	return count;
-}
+#include "harness.h"
 
 /* --- the first call of a process ------------------------------------- */
 
@@ -180,28 +90,6 @@ static const char *const calls[] = {
 	"getsockopt", "ioctl", "listen", "read", "readv", "recv", "recvfrom", "recvmsg",
 	"recvmmsg", "send", "sendfile", "sendmsg", "sendmmsg", "sendto", "setsockopt", "shutdown", "write", "writev",
 };
-
-static int run(char *const words[])
-{
-	int status;
-	pid_t child = fork();
-
-	need(child >= 0);
-	if (child == 0) {
-		execvp(words[0], words);
-		_exit(127);
-	}
-	need(waitpid(child, &status, 0) == child);
-	return status;
-}
-
-static char *shown_address(void)
-{
-	static char text[INET_ADDRSTRLEN];
-
-	need(inet_ntop(AF_INET, &address.sin_addr, text, sizeof(text)));
-	return text;
-}
 
 static void any_call_first(void)
 {
@@ -692,21 +580,6 @@ static void refused_by_both(void)
 	need(getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0 && error == ECONNREFUSED);
 }
 
-/* A process that sees other files, and what it is to do. */
-static void in_own_namespace(void)
-{
-	need(unshare(CLONE_NEWNS) == 0);
-	need(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0);
-}
-
-static void run_case(char *name)
-{
-	char *words[] = { program, shown_address(), name, NULL };
-
-	execv(program, words);
-	fail(__LINE__, program);
-}
-
 static void kernels_datagrams(void)
 {
 	struct sockaddr_in at = { .sin_family = AF_INET,
@@ -850,12 +723,7 @@ static void forks_to_device(void)
 	run_case("client-stays");
 }
 
-/* Cases with a text are run; others belong to one of them. */
-static const struct {
-	const char *name;
-	void (*run)(void);
-	const char *text;
-} cases[] = {
+const struct test_case cases[] = {
 	{ "any-call-first", any_call_first, "any call may be the first of a process" },
 	{ "shell", shell, "bash -c true" },
 	{ "epoll-of-pipes", epoll_of_pipes, "epoll sets without sockets are the kernel's" },
@@ -888,41 +756,12 @@ static const struct {
 	{ "kernels-only", kernels_only, NULL },
 	{ "streams-only", streams_only, NULL },
 	{ "sizes-set", sizes_set, NULL },
+	{ NULL, NULL, NULL },
 };
-
-enum { CASES = sizeof(cases) / sizeof(cases[0]) };
 
 int main(int argc, char *argv[])
 {
-	if (argc < 2)
-		return 2;
-	program = argv[0];
-	address.sin_family = AF_INET;
-	if (inet_pton(AF_INET, argv[1], &address.sin_addr) != 1)
-		return 2;
-	if (argc == 4) {
-		long result = first(argv[3]);
-
-		return result == -1 && errno == EBADF ? 0 : 1;
-	}
-	for (int i = 0; i < CASES; i++) {
-		if (argc == 3 && strcmp(argv[2], cases[i].name) == 0) {
-			alarm(LIMIT);
-			cases[i].run();
-			return 0;
-		}
-	}
-	for (int i = 0; argc == 2 && i < CASES; i++) {
-		char *words[] = { program, argv[1], (char *)cases[i].name, NULL };
-		int status;
-
-		if (!cases[i].text)
-			continue;
-		status = run(words);
-		if (status != 0)
-			printf("# status %#x\n", status);
-		printf("%s - %s\n", status == 0 ? "ok" : "not ok", cases[i].text);
-		fflush(stdout);
-	}
-	return 0;
+	if (argc == 4 && set_up(argc, argv))
+		return first(argv[3]) == -1 && errno == EBADF ? 0 : 1;
+	return run_cases(argc, argv);
 }
