@@ -70,19 +70,11 @@ impl<'a> Cursor<'a> {
     /// `target` may be written for `length` bytes, which are at most
     /// [`Cursor::remaining`], and does not overlap the program's buffers.
     pub unsafe fn read(&mut self, target: *mut u8, length: usize) {
-        let mut done = 0;
-        while done < length {
-            let (pointer, chunk) = self.chunk();
-            let step = chunk.min(length.saturating_sub(done));
-            if step == 0 {
-                return;
-            }
+        self.pieces(length, |piece, done, step| {
             // SAFETY: `step` bytes of a program's buffer (contract of `new`)
             // and of the target (contract of this function).
-            unsafe { target.add(done).copy_from_nonoverlapping(pointer, step) };
-            self.advance(step);
-            done = done.saturating_add(step);
-        }
+            unsafe { target.add(done).copy_from_nonoverlapping(piece, step) }
+        });
     }
 
     /// Copies `length` bytes from `source` to here and moves on.
@@ -91,15 +83,23 @@ impl<'a> Cursor<'a> {
     /// As for [`Cursor::read`], with `source` readable and the buffers
     /// writable.
     pub unsafe fn write(&mut self, source: *const u8, length: usize) {
+        self.pieces(length, |piece, done, step| {
+            // SAFETY: as for reading, the other way round.
+            unsafe { piece.copy_from_nonoverlapping(source.add(done), step) }
+        });
+    }
+
+    /// Moves on by `length` bytes, or to the end, piece by piece: `copy` gets
+    /// each, the bytes before it and its own.
+    fn pieces(&mut self, length: usize, mut copy: impl FnMut(*mut u8, usize, usize)) {
         let mut done = 0;
         while done < length {
-            let (pointer, chunk) = self.chunk();
+            let (piece, chunk) = self.chunk();
             let step = chunk.min(length.saturating_sub(done));
             if step == 0 {
                 return;
             }
-            // SAFETY: as for reading, the other way round.
-            unsafe { pointer.copy_from_nonoverlapping(source.add(done), step) };
+            copy(piece, done, step);
             self.advance(step);
             done = done.saturating_add(step);
         }

@@ -43,7 +43,7 @@ enum Task {
     Setup(setup::Args),
     /// Show the library at work: rping, or a disk over SRP
     Demo(demo::Args),
-    /// Run all tests, but srp only when named
+    /// Run all tests
     Test(test::Args),
     /// Make another root file system for the virtual machine
     Root(vm::roots::Args),
@@ -54,7 +54,7 @@ enum Task {
     Install(install::Args),
     /// Remove what `install` has put below a prefix
     Uninstall(install::UninstallArgs),
-    /// Regenerate docs/symbols.md, the status of every exported name
+    /// Regenerate docs/symbols.md, the exported names and who imports them
     Matrix(matrix::Args),
     /// Run a command in a virtual machine that has a soft-RoCE device
     Vm(vm::Args),

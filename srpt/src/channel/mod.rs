@@ -436,13 +436,16 @@ impl<L: Link> Channel<L> {
             return;
         }
         self.flush_receives();
-        if self.state < ChannelState::Draining
-            && let Err(error) = self.link.post_send(&self.chain)
-        {
-            self.chain.clear();
-            self.failed(&error);
-        }
+        let posted = if self.state < ChannelState::Draining {
+            self.link.post_send(&self.chain)
+        } else {
+            Ok(())
+        };
+        // Before a failure is dealt with, which may come back here.
         self.chain.clear();
         self.chained = 0;
+        if let Err(error) = posted {
+            self.failed(&error);
+        }
     }
 }
