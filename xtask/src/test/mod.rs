@@ -16,6 +16,7 @@ mod faults;
 mod helgrind;
 mod hosts;
 mod interop;
+mod links;
 mod pairing;
 mod parallel;
 mod preload;
@@ -334,6 +335,7 @@ fn run(name: Name, stage: &Path, suite: &mut Suite) -> Result<()> {
             );
             suite.check("every function has a good manual page", man::check());
             suite.check("every documented case exists", cases::check());
+            suite.check("documents point at what is there", links::check());
             Ok(())
         }
         Name::Abi => abi::run(stage, &[], suite),
