@@ -13,13 +13,14 @@ use crate::library::Library;
 use crate::report::Suite;
 
 /// The packets of each direction are two milliseconds late, and of those that arrive
-/// every 150th is lost: not by chance, so that it is known how many there can be at
-/// most. Each may cost the seconds until the sender tries again. Lost on the way in:
-/// of a packet that the link does not take the sender would know.
+/// every 400th is lost: not by chance, so that it is known how many there are, about
+/// seven of 2800. Each may cost the seconds until the sender tries again, twelve as
+/// was seen. Lost on the way in: of a packet that the link does not take the sender
+/// would know.
 const BEGIN: &str = "modprobe -a sch_netem sch_ingress cls_matchall act_gact \
     && tc qdisc add dev $1 root netem delay 2ms \
     && tc qdisc add dev $1 clsact \
-    && tc filter add dev $1 ingress matchall action gact pass random determ drop 150";
+    && tc filter add dev $1 ingress matchall action gact pass random determ drop 400";
 const END: &str = "tc qdisc del dev $1 clsact && tc qdisc del dev $1 root netem";
 
 /// Small writes, whose data goes along with the command, and writes whose data is

@@ -352,25 +352,34 @@ fn full(lab: &Lab) -> Result<()> {
 }
 
 fn block_device(lab: &Lab) -> Result<()> {
-    let image = lab.image("device", 64)?;
+    for sector in ["512", "4096"] {
+        let image = lab.image("device", 64)?;
+        with_loop(&image, &format!("--sector-size {sector}"), |device| {
+            let target = lab.program.start(&format!("--lun {device}"))?;
+            initiator::load("")?;
+            let session = initiator::login(target.address(), "")?;
+            let disk = session.disk()?;
+            ensure!(disk.bytes()? == 64 << 20);
+            ensure!(disk.queue("logical_block_size")? == sector);
+            disk.fio("--rw=randwrite --size=8m --bs=16k --iodepth=8 --verify=crc32c")?;
+            sh(&format!("blkdiscard --length 8M {}", disk.path().display()))?;
+            ensure!(first_bytes(&disk.path(), 8)?.iter().all(|byte| *byte == 0));
+            close(target, session).map(drop)
+        })?;
+    }
+    Ok(())
+}
+
+/// Makes a loop device of the image, for as long as `case` takes.
+pub fn with_loop(image: &Path, options: &str, case: impl FnOnce(&str) -> Result<()>) -> Result<()> {
     let device = sh(&format!(
-        "modprobe loop; losetup --find --show {}",
+        "modprobe loop; losetup {options} --find --show {}",
         image.display()
     ))?;
     let device = device.trim();
-    let result = (|| {
-        let target = lab.program.start(&format!("--lun {device}"))?;
-        initiator::load("")?;
-        let session = initiator::login(target.address(), "")?;
-        let disk = session.disk()?;
-        ensure!(disk.bytes()? == 64 << 20);
-        disk.fio("--rw=randwrite --size=8m --bs=16k --iodepth=8 --verify=crc32c")?;
-        sh(&format!("blkdiscard --length 8M {}", disk.path().display()))?;
-        ensure!(first_bytes(&disk.path(), 8)?.iter().all(|byte| *byte == 0));
-        close(target, session)
-    })();
+    let result = case(device);
     sh(&format!("losetup --detach {device}"))?;
-    result.map(drop)
+    result
 }
 
 /// A tree of files that is there on every kernel and userland.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
+use super::disks::with_loop;
 use super::faults::{PATIENT, again, during_writes};
 use super::login::{ECONNRESET, VERIFY, refused};
 use super::{Case, Lab, case, close};
@@ -138,24 +139,12 @@ fn no_descriptors(lab: &Lab) -> Result<()> {
     Ok(())
 }
 
-/// Makes a loop device of the image, for as long as `case` takes.
-fn with_loop(image: &Path, case: impl FnOnce(&str) -> Result<()>) -> Result<()> {
-    let device = sh(&format!(
-        "modprobe loop; losetup --find --show {}",
-        image.display()
-    ))?;
-    let device = device.trim();
-    let result = case(device);
-    sh(&format!("losetup --detach {device}"))?;
-    result
-}
-
 fn in_use(lab: &Lab) -> Result<()> {
     let image = lab.image("device", 64)?;
     let mount = lab.dir.join("mounted");
     fs::create_dir_all(&mount)?;
     let mount = mount.display();
-    with_loop(&image, |device| {
+    with_loop(&image, "", |device| {
         sh(&format!(
             "modprobe ext4; mkfs.ext4 -q {device}; mount {device} {mount}"
         ))?;
