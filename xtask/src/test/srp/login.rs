@@ -137,11 +137,12 @@ pub const ECONNRESET: i32 = 104;
 const EEXIST: i32 = 17;
 
 fn unknown_port(lab: &Lab) -> Result<()> {
-    let target = lab.target("")?;
+    let mut target = lab.target("")?;
     initiator::load("")?;
     let mut address = target.address().clone();
     address.ids.0 = "00000000000000ff".to_owned();
     refused(&address, "", ECONNRESET, "0x00010003")?;
+    target.wait_output("refused ", 1)?;
     let session = initiator::login(target.address(), "")?;
     close(target, session)?;
     Ok(())
@@ -149,8 +150,9 @@ fn unknown_port(lab: &Lab) -> Result<()> {
 
 fn not_allowed(lab: &Lab) -> Result<()> {
     initiator::load("")?;
-    let target = lab.target("--allow 192.0.2.0/24 --allow 2001:db8::1")?;
+    let mut target = lab.target("--allow 192.0.2.0/24 --allow 2001:db8::1")?;
     refused(target.address(), "", ECONNRESET, "0x00010006")?;
+    target.wait_output("not an allowed address", 1)?;
     target.stop()?;
     let target = lab.target(&format!("--allow {}", lab.program.ip))?;
     let session = initiator::login(target.address(), "")?;
@@ -164,8 +166,9 @@ fn too_many(lab: &Lab) -> Result<()> {
         target.address(),
         "initiator_ext=0000000000000009",
         ECONNRESET,
-        "0x0001000",
+        "0x00010001",
     )?;
+    target.wait_output("too many sessions", 1)?;
     first.logout()?;
     target.wait_output("logout ", 1)?;
     let second = initiator::login(target.address(), "initiator_ext=0000000000000009")?;
