@@ -216,7 +216,14 @@ fn device(lab: &Lab) -> Result<()> {
     }
     session.wait_gone()?;
     let alive = target.is_alive()?;
+    let without = lab.program.refuse(&format!(
+        "--portal {}:5557 --lun {}",
+        lab.program.ip,
+        lab.image("other", 1)?.display()
+    ));
     clean::add_device()?;
+    let without = without?;
+    ensure!(without.contains("find an RDMA device"), "{without}");
     ensure!(alive, "the target ended: {}", target.output());
     let session = until("a login succeeds", || {
         Ok(initiator::attempt(target.address(), "").ok())

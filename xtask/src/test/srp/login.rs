@@ -213,6 +213,18 @@ fn start_errors(lab: &Lab) -> Result<()> {
             "192.0.2.1:5555",
         ),
         (format!("--portal {ip} --lun {image}"), "--portal"),
+        (
+            format!("--portal {ip}:0 --lun {image}"),
+            "no well-known port",
+        ),
+        (
+            format!("--portal {ip}:5555 --lun {image} --max-sessions 0"),
+            "--max-sessions",
+        ),
+        (
+            format!("--portal {ip}:5555 --lun {image},ro --lun {image},ro"),
+            "same serial number",
+        ),
         (format!("--portal {ip}:5555"), "--lun"),
         (
             format!("--portal {ip}:5555 --lun {image},what"),
