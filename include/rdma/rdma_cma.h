@@ -366,12 +366,11 @@ struct rdma_event_channel *rdma_create_event_channel(void);
 // Closes an event channel and frees it. NULL is ignored.
 //
 // All identifiers of the channel must be destroyed and all its events
-// acknowledged before. Threads that wait in rdma_get_cm_event end with
-// EBADF. See rdma_destroy_event_channel(3).
+// acknowledged before. See rdma_destroy_event_channel(3).
 //
 // What the caller has to see to:
 // channel is NULL or came from rdma_create_event_channel, and nothing
-// begins to use it any more.
+// uses it any more.
 void rdma_destroy_event_channel(struct rdma_event_channel *channel);
 
 // Creates a communication identifier, the counterpart of a socket.
@@ -732,8 +731,8 @@ int rdma_leave_multicast(struct rdma_cm_id *id, struct sockaddr *addr);
 // Several threads may wait on one channel; each event goes to one of them.
 //
 // Returns 0, or -1 with errno: EAGAIN if the descriptor is non-blocking and
-// nothing is pending, EINTR if a signal arrived, EBADF if the channel was
-// destroyed, EINVAL for NULL. See rdma_get_cm_event(3).
+// nothing is pending, EINTR if a signal arrived, EINVAL for NULL. See
+// rdma_get_cm_event(3).
 //
 // What the caller has to see to:
 // channel is NULL or alive; event is NULL or writable.

@@ -58,12 +58,11 @@ pub extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
 /// Closes an event channel and frees it. NULL is ignored.
 ///
 /// All identifiers of the channel must be destroyed and all its events
-/// acknowledged before. Threads that wait in `rdma_get_cm_event` end with
-/// `EBADF`. See rdma_destroy_event_channel(3).
+/// acknowledged before. See rdma_destroy_event_channel(3).
 ///
 /// # Safety
 /// `channel` is NULL or came from `rdma_create_event_channel`, and nothing
-/// begins to use it any more.
+/// uses it any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
     let call = "rdma_destroy_event_channel";
@@ -673,8 +672,8 @@ pub unsafe extern "C" fn rdma_leave_multicast(id: *mut rdma_cm_id, addr: *mut so
 /// Several threads may wait on one channel; each event goes to one of them.
 ///
 /// Returns 0, or -1 with errno: `EAGAIN` if the descriptor is non-blocking and
-/// nothing is pending, `EINTR` if a signal arrived, `EBADF` if the channel was
-/// destroyed, `EINVAL` for NULL. See rdma_get_cm_event(3).
+/// nothing is pending, `EINTR` if a signal arrived, `EINVAL` for NULL. See
+/// rdma_get_cm_event(3).
 ///
 /// # Safety
 /// `channel` is NULL or alive; `event` is NULL or writable.

@@ -1,72 +1,18 @@
 //! Event channels: descriptors of the kernel's connection manager device.
 //!
 //! Open channels are registered, so that one which a program destroyed before
-//! its identifiers, a common mistake, is refused and not read, and so that
-//! threads which wait for its events then do not wait for ever.
+//! its identifiers, a common mistake, is refused and not read.
 
 use std::os::fd::{IntoRawFd, RawFd};
-use std::sync::Arc;
 
 use crate::abi::rdma_event_channel;
 use crate::error::{Error, Result};
-use crate::lock::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use super::library;
 use super::registry::Registry;
-use super::{library, messenger};
-
-const CLOSED: Error = Error::new(libc::EBADF, "use a closed event channel");
 
 /// Every open channel by its address.
-static OPEN: Registry<Arc<Readers>> = Registry::new();
-
-/// The threads that fetch events of a channel.
-#[derive(Debug, Default)]
-struct Readers {
-    count: AtomicU32,
-    closed: AtomicBool,
-}
-
-/// A thread fetches events of a channel, until this is dropped. One that is
-/// cancelled meanwhile is counted for ever, which costs a needless wake-up.
-#[derive(Debug)]
-pub struct Reading {
-    readers: Arc<Readers>,
-    fd: RawFd,
-}
-
-impl Reading {
-    /// Begins to fetch events.
-    ///
-    /// # Errors
-    /// As for [`descriptor`].
-    ///
-    /// # Safety
-    /// As for [`descriptor`].
-    pub unsafe fn begin(channel: *const rdma_event_channel) -> Result<Self> {
-        // SAFETY: the caller vouches for the channel.
-        let fd = unsafe { descriptor(channel) }?;
-        let readers = OPEN.get(channel as u64).ok_or(CLOSED)?;
-        readers.count.fetch_add(1, Ordering::SeqCst);
-        Ok(Self { readers, fd })
-    }
-
-    /// The descriptor to fetch the next event from.
-    ///
-    /// # Errors
-    /// `EBADF` if the channel has been closed meanwhile.
-    pub fn descriptor(&self) -> Result<RawFd> {
-        if self.readers.closed.load(Ordering::SeqCst) {
-            return Err(CLOSED);
-        }
-        Ok(self.fd)
-    }
-}
-
-impl Drop for Reading {
-    fn drop(&mut self) {
-        self.readers.count.fetch_sub(1, Ordering::SeqCst);
-    }
-}
+static OPEN: Registry<()> = Registry::new();
 
 /// Opens a channel. The structure comes from `malloc` and is released by
 /// [`close`].
@@ -87,30 +33,23 @@ pub fn open() -> Result<*mut rdma_event_channel> {
     let fd = fd.into_raw_fd();
     // SAFETY: fresh memory of the right size; malloc aligns it.
     unsafe { channel.write(rdma_event_channel { fd }) };
-    OPEN.insert(channel as u64, Arc::default());
+    OPEN.insert(channel as u64, ());
     log::debug!("channel {fd}: opened");
     Ok(channel)
 }
 
 /// Closes a channel and frees its structure. What is no open channel is left
-/// alone. Threads that wait for its events are woken.
+/// alone.
 ///
 /// # Safety
-/// No other thread uses the channel any more but to wait for its events.
+/// No other thread uses the channel any more.
 pub unsafe fn close(channel: *mut rdma_event_channel) {
-    let Some(readers) = OPEN.remove(channel as u64) else {
+    if OPEN.remove(channel as u64).is_none() {
         log::warn!("channel at {channel:p} is not open, not closed");
         return;
-    };
+    }
     // SAFETY: it was registered, so it came from `open` and is not freed yet.
     let fd = unsafe { (*channel).fd };
-    readers.closed.store(true, Ordering::SeqCst);
-    // Who waits in the kernel keeps the file open until it is woken.
-    for _ in 0..readers.count.load(Ordering::SeqCst) {
-        if let Err(error) = messenger::wake(fd) {
-            log::warn!("channel {fd}: closed while a thread waits on it: {error}");
-        }
-    }
     if fd >= 0 {
         // SAFETY: closing is sound; a descriptor that the program closed
         // itself yields EBADF, of which there is nothing to tell.
@@ -133,9 +72,8 @@ pub unsafe fn descriptor(channel: *const rdma_event_channel) -> Result<RawFd> {
     if channel.is_null() {
         return Err(Error::invalid("use a null event channel"));
     }
-    if !OPEN.contains(channel as u64) {
-        return Err(CLOSED);
-    }
+    OPEN.get(channel as u64)
+        .ok_or(Error::new(libc::EBADF, "use a closed event channel"))?;
     // SAFETY: registered, so it came from `open` and is not freed; the caller
     // vouches that it stays so.
     Ok(unsafe { (*channel).fd })

@@ -15,11 +15,10 @@ use crate::kernel::command::submit;
 use crate::kernel::ucma::{ConnParam, GetEvent, UdParam};
 
 use super::accounting::Accounting;
-use super::channel::Reading;
-use super::dispatch;
 use super::id::Id;
 use super::multicast::Membership;
 use super::registry::Registry;
+use super::{channel, dispatch};
 
 static LIVE: Registry<Held> = Registry::new();
 
@@ -239,8 +238,7 @@ impl fmt::Display for Event {
 ///
 /// # Errors
 /// `EAGAIN` if none is pending on a non-blocking descriptor, `EINTR` if a
-/// signal came, `EBADF` if the channel is not open or is closed meanwhile,
-/// `EINVAL` for a descriptor that is no channel.
+/// signal came, `EBADF` or `EINVAL` for a descriptor that is no channel.
 ///
 /// # Safety
 /// `channel` is null or points to a channel that outlives the call.
@@ -261,10 +259,9 @@ pub(super) unsafe fn get_while(
     channel: *const rdma_event_channel,
     wanted: impl Fn() -> bool,
 ) -> Result<Box<Event>> {
-    // SAFETY: the caller vouches for the channel.
-    let reading = unsafe { Reading::begin(channel) }?;
     while wanted() {
-        let fd = reading.descriptor()?;
+        // SAFETY: the caller vouches for the channel.
+        let fd = unsafe { channel::descriptor(channel) }?;
         let kernel_event = submit(fd, GetEvent::new())?;
         if let Some(event) = dispatch::deliver(fd, kernel_event) {
             return Ok(event);

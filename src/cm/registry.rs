@@ -48,11 +48,6 @@ impl<V> Registry<V> {
         }
     }
 
-    /// Whether `key` stands for something.
-    pub fn contains(&self, key: u64) -> bool {
-        self.read(key).is_some_and(|shard| shard.contains_key(&key))
-    }
-
     /// Removes and returns what `key` stands for.
     pub fn remove(&self, key: u64) -> Option<V> {
         let mut shard = self.write(key)?;
@@ -116,10 +111,8 @@ mod tests {
             registry.insert(key, key * 2);
         }
         assert_eq!(registry.get(999), Some(1998));
-        assert!(registry.contains(999));
         assert_eq!(registry.remove(999), Some(1998));
         assert_eq!(registry.get(999), None);
-        assert!(!registry.contains(999));
         assert_eq!(registry.remove(999), None);
     }
 
