@@ -223,10 +223,15 @@ impl Id {
         Ok(())
     }
 
-    /// Acknowledges the event that synchronous mode keeps in `event`.
+    /// Acknowledges the event that synchronous mode keeps in `event`, once if
+    /// several threads do so, as when they get the requests of one listener.
     pub(in crate::cm) fn release_event(&self) {
-        let held = self.event();
-        self.set_event(ptr::null_mut());
+        let held = {
+            let _alone = self.state();
+            let held = self.event();
+            self.set_event(ptr::null_mut());
+            held
+        };
         if !held.is_null()
             && let Err(error) = event::acknowledge(held)
         {

@@ -1,6 +1,14 @@
 //! A datagram queue pair, bound to one local address, with its completion
-//! queue and memory: creation, posting, polling. To whom data goes and what
+//! queue and memory: creation, sending, polling. To whom data goes and what
 //! is done with received data is decided elsewhere.
+//!
+//! | module | what it is responsible for |
+//! |---|---|
+//! | `receive` | slots for what arrives |
+//! | `health` | failure, renewal and loss of the queue pair |
+
+mod health;
+mod receive;
 
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
@@ -9,12 +17,12 @@ use std::sync::Arc;
 
 use crate::abi::rdma_cm_id;
 use crate::cm::device::Transport;
-use crate::cm::{address, qp, transition};
+use crate::cm::{address, qp};
 use crate::error::{Error, Result};
 use crate::kernel::addr::SockAddr;
 use crate::verbs::bindings::{
-    IBV_QPT_UD, IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_WC_SUCCESS, IBV_WR_SEND, ibv_recv_wr,
-    ibv_send_wr, ibv_sge, ibv_wc,
+    IBV_QPT_UD, IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_WC_SUCCESS, IBV_WR_SEND, ibv_send_wr,
+    ibv_sge, ibv_wc,
 };
 use crate::verbs::{dispatch, failure};
 
@@ -26,6 +34,9 @@ use super::super::vectors::Cursor;
 use super::header;
 use super::path::{self, Handle};
 
+use health::Health;
+pub use receive::Arrival;
+
 /// Most bytes of header and data.
 pub const SLOT: usize = 2048;
 /// Bytes that the device puts before what it receives.
@@ -34,19 +45,6 @@ const GRH_LEN: usize = 40;
 const QKEY: u32 = crate::abi::RDMA_UDP_QKEY;
 /// Bit in work request identifiers that tells receives from sends.
 const RECEIVE: u64 = 1 << 32;
-
-/// Where a received datagram lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Arrival {
-    /// Who sent it.
-    pub source: SocketAddr,
-    /// The receive slot, to be given back by [`Endpoint::release`].
-    pub slot: u16,
-    /// Where in the receive memory the data begins.
-    pub offset: usize,
-    /// Bytes of data.
-    pub length: usize,
-}
 
 /// A queue pair and all it needs.
 #[derive(Debug)]
@@ -73,17 +71,6 @@ pub struct Endpoint {
     posted: usize,
     /// Receive slots that the device gets once the queue pair works again.
     idle: Vec<u16>,
-}
-
-/// How the queue pair is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Health {
-    Works,
-    /// A work request has failed, as without a network, and all others fail
-    /// with it. When the last one has, the queue pair is renewed.
-    Failed,
-    /// It cannot be renewed: the device is gone.
-    Gone,
 }
 
 impl Endpoint {
@@ -192,37 +179,6 @@ impl Endpoint {
         ptr::eq(self.id.as_pointer(), id)
     }
 
-    /// Whether its device is gone, and it with that.
-    pub fn is_gone(&self) -> bool {
-        self.health == Health::Gone
-    }
-
-    /// Whether it is gone and the program is to be told; `true` once.
-    pub fn take_loss(&mut self) -> bool {
-        self.is_gone() && !std::mem::replace(&mut self.told, true)
-    }
-
-    /// Whether `error` is what a device says that is being removed, of which it
-    /// then takes note.
-    fn is_loss(&mut self, error: &Error) -> bool {
-        let lost = matches!(error.errno(), libc::EIO | libc::ENODEV);
-        if lost {
-            log::warn!("{}: no datagrams any more: {error}", self.id.as_ref());
-            self.lose();
-        }
-        lost
-    }
-
-    /// Takes note that its device is gone.
-    pub fn lose(&mut self) {
-        self.health = Health::Gone;
-    }
-
-    /// Whether datagrams can be sent by the queue pair.
-    pub fn works(&self) -> bool {
-        self.health == Health::Works
-    }
-
     /// Whether a send would not wait.
     pub fn can_send(&self) -> bool {
         !self.works() || !self.free.is_empty()
@@ -288,97 +244,6 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Gives a receive slot back to the device, now or when that can use it.
-    ///
-    /// # Errors
-    /// What libibverbs says.
-    pub fn release(&mut self, slot: u16) -> Result<()> {
-        if !self.works() {
-            self.idle.push(slot);
-            return Ok(());
-        }
-        let mut part = ibv_sge {
-            addr: self.receive.address(self.receive_offset(slot)),
-            length: self.stride as u32,
-            lkey: self.receive.local_key(),
-        };
-        let mut wr = ibv_recv_wr {
-            wr_id: RECEIVE | u64::from(slot),
-            next: ptr::null_mut(),
-            sg_list: &mut part,
-            num_sge: 1,
-        };
-        let mut bad = ptr::null_mut();
-        // SAFETY: the queue pair lives as long as the endpoint; the request
-        // and its part live until the call ends.
-        let status = unsafe { dispatch::post_recv(self.id.qp(), &mut wr, &mut bad) };
-        if status == 0 {
-            self.posted = self.posted.saturating_add(1);
-            return Ok(());
-        }
-        let error = failure(status, "post a receive");
-        if self.is_loss(&error) {
-            return Ok(());
-        }
-        Err(error)
-    }
-
-    /// Takes note that a work request has failed, and sees to it that all fail.
-    fn fail(&mut self) {
-        if self.works() {
-            self.health = Health::Failed;
-            transition::flush(&self.id);
-        }
-    }
-
-    /// Makes the queue pair work again once nothing is left in it. Its number
-    /// stays what peers know.
-    fn recover(&mut self) {
-        if self.health != Health::Failed || self.posted > 0 || !self.is_idle() {
-            return;
-        }
-        if let Err(error) = self.renew() {
-            log::warn!("{}: no datagrams any more: {error}", self.id.as_ref());
-            self.lose();
-        }
-    }
-
-    fn renew(&mut self) -> Result<()> {
-        transition::renew(&self.id)?;
-        self.health = Health::Works;
-        for slot in std::mem::take(&mut self.idle) {
-            self.release(slot)?;
-        }
-        log::info!("{}: sends datagrams again", self.id.as_ref());
-        Ok(())
-    }
-
-    fn receive_offset(&self, slot: u16) -> usize {
-        usize::from(slot).saturating_mul(self.stride)
-    }
-
-    /// A copy of the data of an arrival.
-    pub fn read(&self, arrival: &Arrival) -> Vec<u8> {
-        let mut data = vec![0; arrival.length];
-        let pointer = self.receive.pointer(arrival.offset, arrival.length);
-        if let Some(from) = pointer {
-            // SAFETY: bytes of a slot that the device has filled and not been
-            // given back, and room for as many.
-            unsafe { ptr::copy_nonoverlapping(from, data.as_mut_ptr(), data.len()) };
-        }
-        data
-    }
-
-    /// Copies the data of an arrival to `target`, as much as fits.
-    pub fn copy(&self, arrival: &Arrival, target: &mut Cursor<'_>) {
-        let length = arrival.length.min(target.remaining());
-        if let Some(data) = self.receive.pointer(arrival.offset, length) {
-            // SAFETY: bytes of a slot that the device has filled and not been
-            // given back; the program's buffers do not lie in it.
-            unsafe { target.write(data, length) };
-        }
-    }
-
     /// Handles what has completed and passes what has arrived to `arrived`,
     /// which says whether to keep it. Returns how much there was. What fails
     /// does not keep the rest from being handled.
@@ -439,21 +304,6 @@ impl Endpoint {
         self.release(slot)
     }
 
-    /// What has arrived in a slot with `bytes` bytes; `None` if it is no
-    /// datagram of a socket.
-    fn parse(&self, slot: u16, bytes: usize) -> Option<Arrival> {
-        let start = self.receive_offset(slot).checked_add(GRH_LEN)?;
-        let data = bytes.min(self.stride).checked_sub(GRH_LEN)?;
-        let head: [u8; header::MAX_LEN] = self.receive.read(start);
-        let (source, length) = header::read_direct(head.get(..data.min(header::MAX_LEN))?)?;
-        Some(Arrival {
-            source: same_scope(source, self.source),
-            slot,
-            offset: start.saturating_add(length),
-            length: data.saturating_sub(length),
-        })
-    }
-
     /// Makes sure that the next completion is notified; returns whether that
     /// was not so before.
     ///
@@ -484,18 +334,6 @@ impl Endpoint {
             }
         }
         !self.is_gone()
-    }
-}
-
-/// A link-local peer is on the link of the local address; the header does not
-/// say so.
-fn same_scope(peer: SocketAddr, local: SocketAddr) -> SocketAddr {
-    match (peer, local) {
-        (SocketAddr::V6(mut peer), SocketAddr::V6(local)) if peer.ip().is_unicast_link_local() => {
-            peer.set_scope_id(local.scope_id());
-            peer.into()
-        }
-        _ => peer,
     }
 }
 
