@@ -696,7 +696,7 @@ static bool device_exists(void)
 }
 
 /* The table is filled from a kernel work queue that reports nothing. */
-static void wait_for_gid(const char *device, const struct sockaddr *addr)
+void wait_for_gid(const char *device, const struct sockaddr *addr)
 {
 	uint64_t deadline = now_ms() + 20000;
 	const struct timespec pause = { .tv_nsec = 20000000 };

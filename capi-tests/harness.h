@@ -279,6 +279,9 @@ void second_remove(void);
 void second_return(void);
 struct sockaddr *second_addr(uint16_t port);
 
+/* Until a device knows an IPv4 address that its interface was given. */
+void wait_for_gid(const char *device, const struct sockaddr *addr);
+
 /* Open descriptors of this process. */
 unsigned int open_descriptors(void);
 /* Bytes in use on the heap of this process (malloc of the C library). */

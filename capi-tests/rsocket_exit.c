@@ -36,6 +36,21 @@ static void shut_down_soon(int fd)
 	shut_down(fd);
 }
 
+/* Says by its input when it is through with the call, and ends by the peer. */
+static int told[2];
+
+static void shut_down_at_once(int fd)
+{
+	char byte;
+
+	CHECK_OK(rfcntl(fd, F_SETFL, O_NONBLOCK));
+	CHECK_OK(rshutdown(fd, SHUT_WR));
+	CHECK_EQ(write(told[1], "x", 1), 1);
+	CHECK(poll_one(fd, POLLIN, 20000) & POLLIN);
+	CHECK_EQ(rrecv(fd, &byte, 1, 0), 0);
+	_exit(EXIT_SUCCESS);
+}
+
 static void send_and_exit(int go, void (*end)(int fd))
 {
 	struct sockaddr *addr = test_addr(PORT);
@@ -147,6 +162,25 @@ TEST(shut_bounded, "[fix] SO_LINGER bounds the shutdown of a peer that takes not
 	struct sender sender = start_sender(&peer, shut_down_soon);
 
 	CHECK(ends_within(&sender, 5000));
+	check_success(&sender);
+	wire_close(&peer);
+}
+
+TEST(shut_at_once, "[fix] a non-blocking shutdown does not wait, and what was sent arrives",
+     .timeout = 40)
+{
+	struct pollfd entry = { .events = POLLIN };
+	struct wire_peer peer;
+	struct sender sender;
+
+	CHECK_OK(pipe(told));
+	entry.fd = told[0];
+	sender = start_sender(&peer, shut_down_at_once);
+	/* The peer takes nothing yet. */
+	CHECK_EQ(poll(&entry, 1, 5000), 1);
+	CHECK(!ends_within(&sender, 100));
+	hear_all(&peer, SAY_SHUTDOWN);
+	CHECK(wire_message(&peer, OP_CONTROL, SAY_SHUTDOWN));
 	check_success(&sender);
 	wire_close(&peer);
 }

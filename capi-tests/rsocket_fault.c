@@ -86,9 +86,12 @@ static void *receive_all(void *argument)
 /* Sends and receives until there was enough, or the connection breaks. */
 static void exchange(const int *fds, struct side *side)
 {
+	/* The peer may be gone, and nothing is on its way there. */
+	struct linger linger = { .l_onoff = 1, .l_linger = 2 };
 	struct flow flow = { fds[0], side };
 	pthread_t sender;
 
+	CHECK_OK(rsetsockopt(fds[1], SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)));
 	CHECK_OK(pthread_create(&sender, NULL, send_all, &flow));
 	receive_all(&flow);
 	CHECK_OK(pthread_join(sender, NULL));

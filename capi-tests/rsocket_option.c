@@ -227,12 +227,17 @@ TEST(no_route, "20 an address without a route is ENETUNREACH")
 	CHECK_OK(rclose(fd));
 }
 
-/* Appears on the link while somebody connects to it. */
+/*
+ * Appears on the link while somebody connects to it. The device knows it before,
+ * as it learns of a new address only some time after the kernel, and who connects
+ * in between fails: what appears is the way there.
+ */
 #define LATE "10.99.0.77"
 
 static void remove_late(void)
 {
-	run_command("ip addr del " LATE "/24 dev %s 2>/dev/null || true", test_netdev());
+	run_command("ip route del local " LATE " table local 2>/dev/null; "
+		    "ip addr del " LATE "/24 dev %s 2>/dev/null || true", test_netdev());
 }
 
 static void *connect_late(void *argument)
@@ -251,10 +256,14 @@ TEST(late_host, "19 [fix] a blocking connect tries longer than a second to find 
 	int listener = listen_on(make_addr("0.0.0.0", PORT), 4), result = -1, server;
 	pthread_t thread;
 
+	run_command("ip addr add " LATE "/24 dev %s", test_netdev());
+	wait_for_gid(test_device(), make_addr(LATE, 0));
+	run_command("ip route del local " LATE " dev %s table local", test_netdev());
 	CHECK_OK(pthread_create(&thread, NULL, connect_late, &result));
 	/* The original gives up now. */
 	sleep(2);
-	run_command("ip addr add " LATE "/24 dev %s", test_netdev());
+	run_command("ip route add local " LATE " dev %s table local proto kernel "
+		    "scope host src " LATE, test_netdev());
 	CHECK_OK(pthread_join(thread, NULL));
 	CHECK_EQ(result, 0);
 	server = raccept(listener, NULL, NULL);

@@ -243,7 +243,7 @@ static void end_call(struct called *called, struct wire_peer *peer)
 	rdma_destroy_event_channel(called->channel);
 }
 
-TEST(request, "26 a request says who the socket is; 21 it cannot send or receive yet")
+TEST(request, "21 26 a request says who the socket is; it cannot send or receive yet")
 {
 	struct called called = call_peer(NULL);
 	struct wire_peer peer;

@@ -14,8 +14,8 @@ use crate::rsocket::{flusher, service};
 
 /// How long a blocking close without `SO_LINGER` waits for the peer.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(10);
-/// How long a non-blocking close looks whether the connection ends at once.
-const CLOSE_GRACE: Duration = Duration::from_millis(20);
+/// How long a non-blocking close or shutdown looks whether all has arrived at once.
+const GRACE: Duration = Duration::from_millis(20);
 /// How long a connection is kept in the background after close.
 const BACKGROUND_PATIENCE: Duration = Duration::from_secs(60);
 /// How long a blocking shutdown without `SO_LINGER` waits for the peer.
@@ -24,17 +24,19 @@ const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(10);
 impl Stream {
     /// Shuts down one or both directions. Blocking sockets that stop sending wait
     /// until all that was sent has arrived, as programs that end without a close
-    /// rely on; for a while, or as long as `SO_LINGER` says. Sockets without a
+    /// rely on; for a while, or as long as `SO_LINGER` says. Non-blocking ones look
+    /// for a moment only, where the original waits for ever. Sockets without a
     /// connection have nothing to shut down.
     pub fn shutdown(&self, directions: Directions) {
         let Some(connection) = self.established() else {
             return;
         };
         connection.shutdown(directions);
-        if self.common.is_nonblocking() {
-            return;
-        }
-        let patience = self.options().linger.unwrap_or(SHUTDOWN_PATIENCE);
+        let patience = match self.options().linger {
+            _ if self.common.is_nonblocking() => GRACE,
+            Some(limit) => limit,
+            None => SHUTDOWN_PATIENCE,
+        };
         let telling = || connection.is_telling();
         if let Err(error) = self.wait_while(connection, patience, telling) {
             log::warn!("{}: what was sent may be lost: {error}", self.id);
@@ -115,7 +117,7 @@ impl Stream {
         let linger = self.options().linger;
         let patience = match linger {
             Some(limit) => limit,
-            None if self.common.is_nonblocking() => CLOSE_GRACE,
+            None if self.common.is_nonblocking() => GRACE,
             None => CLOSE_PATIENCE,
         };
         let ended = self.wait_while(connection, patience, || !connection.is_over());

@@ -47,13 +47,13 @@ const USUAL: Size = Size {
     connections: 1000,
     at_once: 200,
     cycles: 500,
-    megabytes: 40,
+    megabytes: 100,
 };
 const FULL: Size = Size {
     connections: 10_000,
     at_once: 1000,
     cycles: 5000,
-    megabytes: 104,
+    megabytes: 208,
 };
 
 /// How many times longer a case may take than with its usual amount.
