@@ -105,6 +105,7 @@ fn settings(options: &Options) -> Result<Settings> {
         } else {
             Processors::allowed()
         },
+        look: Duration::from_micros(options.look.into()),
         ..usual
     };
     let (memory, least) = (settings.memory >> 20, settings.channel_memory());

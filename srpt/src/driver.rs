@@ -100,7 +100,7 @@ pub fn serve(admitted: Admitted, settings: &Settings, target: &dyn Target) {
         channel,
         events,
         membership,
-        pump: Pump::default(),
+        pump: Pump::new(settings.look),
         established: false,
     };
     if !driver.await_turn(&info, target) {
@@ -273,6 +273,7 @@ impl Driver {
             entry(Some(self.events.as_fd())),
             entry(Some(self.membership.member().wake().as_fd())),
         ];
+        let since = Instant::now();
         let timeout = limit.map_or(-1, |limit| limit.as_millis() as libc::c_int);
         // SAFETY: the array is ours and has so many entries.
         let status = unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout) };
@@ -286,6 +287,7 @@ impl Driver {
         let [completions, _, events, messages] = fds;
         if completions.revents != 0 {
             self.pump.notified(&mut self.channel);
+            self.pump.slept(since);
         }
         Ok(Ready {
             events: events.revents != 0,

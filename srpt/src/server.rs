@@ -54,6 +54,9 @@ pub struct Settings {
     pub policy: QpPolicy,
     /// What the threads of channels take turns on.
     pub processors: Processors,
+    /// How long the thread of a channel looks for completions before it sleeps,
+    /// at least; zero to sleep at once.
+    pub look: Duration,
 }
 
 impl Settings {
@@ -71,6 +74,7 @@ impl Settings {
             memory: memory::of_machine() / 2,
             policy: QpPolicy::Current,
             processors: Processors::allowed(),
+            look: Duration::from_micros(10),
         }
     }
 }

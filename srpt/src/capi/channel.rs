@@ -6,6 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rdmacm::kernel::epoll::Epoll;
 use rdmacm::{Error, Result};
@@ -130,7 +131,7 @@ impl srpt_rdma_ch {
             Box::new(Arc::clone(&self.membership)),
         );
         channel.post_receives()?;
-        *self.core.get_mut() = Some((channel, Pump::default()));
+        *self.core.get_mut() = Some((channel, Pump::new(Duration::ZERO)));
         Ok(())
     }
 
