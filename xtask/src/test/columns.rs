@@ -2,8 +2,8 @@
 //! so with which version of the original, and which suites run on all of them.
 //!
 //! `cargo xtask test` runs every suite in the first column and those of
-//! [`SUITES`] in the last one as well; with `--matrix` it runs [`SUITES`] in
-//! every column. Their results are in `docs/matrix.md`, which `--matrix` writes,
+//! [`SUITES`] in the last one as well, without [`ON_DEMAND`]; with `--matrix` it
+//! runs [`SUITES`] in every column. Their results are in `docs/matrix.md`, which `--matrix` writes,
 //! and any other run with `--record`.
 
 use anyhow::Result;
@@ -14,12 +14,16 @@ use crate::vm::kernel::Release;
 use crate::vm::roots;
 
 /// The suites whose results depend on kernel and userland.
-pub const SUITES: [Name; 4] = [
+pub const SUITES: [Name; 5] = [
     Name::Conformance,
     Name::Clients,
     Name::Interop,
     Name::Commands,
+    Name::Preload,
 ];
+
+/// Of those, what takes too long to be run twice whenever everything is tested.
+pub const ON_DEMAND: [Name; 1] = [Name::Preload];
 
 /// The package whose version is that of the original and its programs.
 const ORIGINAL: &str = "rdmacm-utils";

@@ -260,7 +260,9 @@ impl Args {
         let mut rounds = vec![round(Some(Column::FIRST), &Name::ALL)];
         // Who asks for a suite while developing gets it once.
         if self.only.is_empty() {
-            rounds.push(round(Some(Column::LAST), &columns::SUITES));
+            let mut last = round(Some(Column::LAST), &columns::SUITES);
+            last.names.retain(|name| !columns::ON_DEMAND.contains(name));
+            rounds.push(last);
         }
         rounds
     }

@@ -5,7 +5,7 @@
 //! was sent, and the RDMA device sent at least as many packets as that takes.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -15,6 +15,7 @@ use crate::guest::program::{self, Ready, Running};
 use crate::guest::{Bench, device, expand, ip};
 use crate::library::{Library, PRELOAD};
 use crate::report::{Outcome, Suite};
+use crate::workspace;
 
 /// Two programs of which one sends [`FROM`] to the other. Both are for a
 /// shell; `$IP` stands for the address on the RDMA device.
@@ -28,6 +29,8 @@ struct Row {
     goes_on: bool,
     /// What arrives goes to [`TO`].
     copies: bool,
+    /// Both with `RDMAV_FORK_SAFE`, and the server listens by TCP at this port.
+    forks: Option<u16>,
 }
 
 const FROM: &str = "/tmp/preload-from";
@@ -46,6 +49,7 @@ const ROWS: &[Row] = &[
         client: "nc.openbsd -N $IP 7601 < /tmp/preload-from",
         goes_on: false,
         copies: true,
+        forks: None,
     },
     Row {
         name: "socat sends a file to socat",
@@ -54,6 +58,7 @@ const ROWS: &[Row] = &[
         client: "socat -u OPEN:/tmp/preload-from TCP:$IP:7602",
         goes_on: false,
         copies: true,
+        forks: None,
     },
     Row {
         name: "curl fetches a file from Python's http.server",
@@ -62,6 +67,7 @@ const ROWS: &[Row] = &[
         client: "curl --silent --fail --output /tmp/preload-to http://$IP:7603/preload-from",
         goes_on: true,
         copies: true,
+        forks: None,
     },
     Row {
         name: "iperf3 sends to iperf3",
@@ -70,6 +76,7 @@ const ROWS: &[Row] = &[
         client: "iperf3 --client $IP --port 7604 --bytes 1000003",
         goes_on: false,
         copies: false,
+        forks: None,
     },
     Row {
         name: "iperf3 receives from iperf3 on three streams",
@@ -78,6 +85,47 @@ const ROWS: &[Row] = &[
         client: "iperf3 --client $IP --port 7605 --bytes 1000003 --reverse --parallel 3",
         goes_on: false,
         copies: false,
+        forks: None,
+    },
+    Row {
+        name: "socat forks to send a file back",
+        programs: &["socat"],
+        server: "socat TCP-LISTEN:7608,bind=$IP,fork EXEC:cat",
+        client: "socat -t 60 - TCP:$IP:7608 < /tmp/preload-from > /tmp/preload-to",
+        goes_on: true,
+        copies: true,
+        forks: Some(7608),
+    },
+    Row {
+        name: "curl fetches a file twice from nginx over one connection",
+        programs: &["nginx", "curl"],
+        server: concat!(
+            "nginx -p /tmp/ -e /dev/null -g 'daemon off; master_process off; pid /tmp/preload-nginx;' ",
+            "-c $DATA/nginx.conf"
+        ),
+        client: "curl --silent --fail --output /tmp/preload-to http://$IP:7609/preload-from \
+                 --output /tmp/preload-to http://$IP:7609/preload-from",
+        goes_on: true,
+        copies: true,
+        forks: None,
+    },
+    Row {
+        name: "redis-benchmark with redis-server, pipelined",
+        programs: &["redis-server", "redis-benchmark"],
+        server: "redis-server --bind $IP --port 7610 --protected-mode no --save ''",
+        client: "redis-benchmark -h $IP -p 7610 -t set,get -n 200 -c 5 -P 4 -d 5000 --threads 2",
+        goes_on: true,
+        copies: false,
+        forks: None,
+    },
+    Row {
+        name: "Python asks memcached",
+        programs: &["memcached", "python3"],
+        server: "memcached -u root -l $IP -p 7611 -U 0 -t 2",
+        client: "/usr/bin/python3 $DATA/memcached.py $IP 7611",
+        goes_on: true,
+        copies: false,
+        forks: None,
     },
 ];
 
@@ -162,7 +210,9 @@ fn fork(server: &Library, client: &Library) -> Result<()> {
 
 /// Whether a program is installed.
 fn is_there(name: &str) -> bool {
-    PathBuf::from("/usr/bin").join(name).exists() || PathBuf::from("/bin").join(name).exists()
+    ["/usr/bin", "/usr/sbin"]
+        .iter()
+        .any(|folder| Path::new(folder).join(name).exists())
 }
 
 /// The preload library that belongs to a librdmacm.
@@ -176,17 +226,19 @@ fn preload(library: &Library) -> Result<PathBuf> {
         .context("the original's preload library is not installed")
 }
 
-/// Starts a program with our library preloaded.
-fn start(words: &[&str], bench: &Bench) -> Result<Running> {
+/// Starts a program with our library preloaded, and a variable more.
+fn start(words: &[&str], bench: &Bench, variable: Option<(&str, &str)>) -> Result<Running> {
     let preload = preload(&bench.ours)?;
     let preload = preload.to_str().context("path of the library")?;
-    program::start_with(words, &bench.ours, &[("LD_PRELOAD", preload)])
+    let mut env = vec![("LD_PRELOAD", preload)];
+    env.extend(variable);
+    program::start_with(words, &bench.ours, &env)
 }
 
 fn calls(program: &str, bench: &Bench, suite: &mut Suite) -> Result<()> {
     let program = bench.programs.join(program);
     let words = [program.to_str().context("path of the program")?, &ip()?];
-    let mut running = start(&words, bench)?;
+    let mut running = start(&words, bench, None)?;
     let status = running.wait_for(LIMIT)?.context("never ended")?;
     suite.record_tap(&running.output());
     ensure!(status.success(), "{status}: {}", running.said());
@@ -196,12 +248,16 @@ fn calls(program: &str, bench: &Bench, suite: &mut Suite) -> Result<()> {
 fn run(row: &Row, bench: &Bench, data: &[u8]) -> Result<()> {
     let packets = device::sent_packets()?;
     let ip = ip()?;
+    let data_of_programs = workspace::root().join("xtask/programs/preload");
+    let fork_safe = row.forks.map(|_| ("RDMAV_FORK_SAFE", "1"));
     let shell = |command: &str| {
-        let command = format!("exec {}", command.replace("$IP", &ip));
-        start(&["sh", "-c", &command], bench)
+        let command = command
+            .replace("$IP", &ip)
+            .replace("$DATA", &data_of_programs.to_string_lossy());
+        start(&["sh", "-c", &format!("exec {command}")], bench, fork_safe)
     };
     let mut server = shell(row.server)?;
-    server.wait_ready(Ready::Listening)?;
+    server.wait_ready(row.forks.map_or(Ready::Listening, Ready::ListeningOnTcp))?;
     let mut client = shell(row.client)?;
     client
         .wait_success()

@@ -26,6 +26,15 @@ const PACKAGES: &[&str] = &[
     "sg3-utils",
     "e2fsprogs",
     "mount",
+    "curl",
+    "iperf3",
+    "memcached",
+    "netcat-openbsd",
+    "nginx",
+    "python3",
+    "redis-server",
+    "redis-tools",
+    "socat",
 ];
 
 /// How often debootstrap is tried.
@@ -53,11 +62,15 @@ pub fn get(suite: &str) -> Result<PathBuf> {
     let roots = workspace::target("vm/roots")?;
     let root = roots.join(suite);
     let _lock = workspace::lock(&roots.join(format!("{suite}.lock")))?;
-    if !root.exists() {
-        eprintln!("vm: making a root of Debian {suite} (once)");
+    if let Err(lacks) = complete(&root) {
+        let why = if root.exists() {
+            format!("anew: {lacks:#}")
+        } else {
+            "(once)".to_owned()
+        };
+        eprintln!("vm: making a root of Debian {suite} {why}");
         make(suite, &roots.join(format!("{suite}.new")), &root)?;
     }
-    complete(&root)?;
     fs::canonicalize(&root).with_context(|| format!("no root {}", root.display()))
 }
 
@@ -75,6 +88,7 @@ fn make(suite: &str, fresh: &Path, root: &Path) -> Result<()> {
             Err(error) => return Err(error),
         }
     }
+    remove(root)?;
     fs::rename(fresh, root)?;
     Ok(())
 }
@@ -87,12 +101,8 @@ fn remove(dir: &Path) -> Result<()> {
 /// Fails if the root lacks a program that the tests need by now.
 fn complete(root: &Path) -> Result<()> {
     for package in PACKAGES {
-        version(Some(root), package).with_context(|| {
-            format!(
-                "{0} lacks {package}: it is from an earlier time; remove the folder and it is made anew",
-                root.display()
-            )
-        })?;
+        version(Some(root), package)
+            .with_context(|| format!("{} lacks {package}", root.display()))?;
     }
     Ok(())
 }
