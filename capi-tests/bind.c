@@ -1,28 +1,12 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Binding and listening. */
-#include "harness.h"
+#include "single.h"
 
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <poll.h>
 
 #include <infiniband/ib.h>
-
-/* The usual beginning and end of a case: one asynchronous id. */
-static struct rdma_event_channel *channel;
-static struct rdma_cm_id *id;
-
-static void begin(enum rdma_port_space ps)
-{
-	channel = make_channel();
-	id = make_id(channel, ps);
-}
-
-static void end(void)
-{
-	CHECK_OK(rdma_destroy_id(id));
-	rdma_destroy_event_channel(channel);
-}
 
 /* The address in the form that RoCE GIDs have. */
 static void mapped_gid(const struct sockaddr *addr, union ibv_gid *gid)

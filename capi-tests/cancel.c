@@ -80,18 +80,9 @@ TEST(accept_thread, "a thread cancelled in get_request: the listener serves on, 
 	rdma_destroy_event_channel(pair.client_channel);
 }
 
-/* The last address of the test network that is neither in use nor special. */
-static struct sockaddr *silent(void)
-{
-	struct sockaddr *addr = test_addr(7);
-
-	((unsigned char *)&((struct sockaddr_in *)addr)->sin_addr)[3] = 253;
-	return addr;
-}
-
 static void *resolve_silent(void *id)
 {
-	rdma_resolve_addr(id, NULL, silent(), 60000);
+	rdma_resolve_addr(id, NULL, silent_addr(7), 60000);
 	return NULL;
 }
 

@@ -400,6 +400,15 @@ struct sockaddr *test_peer_addr(uint16_t port)
 	return make_addr(text, port);
 }
 
+struct sockaddr *silent_addr(uint16_t port)
+{
+	struct sockaddr *addr = test_addr(port);
+
+	/* The last of the test network that is neither in use nor special. */
+	((unsigned char *)&((struct sockaddr_in *)addr)->sin_addr)[3] = 253;
+	return addr;
+}
+
 /* ---- Ids and events ------------------------------------------------------ */
 
 struct rdma_event_channel *make_channel(void)

@@ -174,6 +174,8 @@ struct sockaddr *test_addr(uint16_t port);
 struct sockaddr *test_addr6(uint16_t port);
 /* RDMACM_TEST_PEER_IP, an address on the link that another host has; or skip. */
 struct sockaddr *test_peer_addr(uint16_t port);
+/* An address on the link of the test address that nobody has. */
+struct sockaddr *silent_addr(uint16_t port);
 /*
  * Address from its text, IPv4 or IPv6. The result lives in one of a few static
  * buffers of the calling thread and is overwritten by later calls.

@@ -1,32 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Address resolution. */
-#include "harness.h"
+#include "single.h"
 
 #include <unistd.h>
-
-static struct rdma_event_channel *channel;
-static struct rdma_cm_id *id;
-
-static void begin(enum rdma_port_space ps)
-{
-	channel = make_channel();
-	id = make_id(channel, ps);
-}
-
-static void end(void)
-{
-	CHECK_OK(rdma_destroy_id(id));
-	rdma_destroy_event_channel(channel);
-}
-
-/* An address on the link of the test address that nobody has. */
-static struct sockaddr *dead_neighbour(void)
-{
-	struct sockaddr *addr = test_addr(7000);
-
-	((unsigned char *)&((struct sockaddr_in *)addr)->sin_addr)[3] = 177;
-	return addr;
-}
 
 TEST(null_destination, "36 destination NULL gives EINVAL")
 {
@@ -161,7 +137,7 @@ TEST(silent, "39 silent neighbour: ADDR_ERROR -ETIMEDOUT near the timeout, then 
 
 	begin(RDMA_PS_TCP);
 	start = now_ms();
-	CHECK_OK(rdma_resolve_addr(id, NULL, dead_neighbour(), 500));
+	CHECK_OK(rdma_resolve_addr(id, NULL, silent_addr(7000), 500));
 	CHECK_EQ(take_event(channel, RDMA_CM_EVENT_ADDR_ERROR), -ETIMEDOUT);
 	CHECK(now_ms() - start >= 400);
 	CHECK(!id->verbs);
@@ -179,7 +155,7 @@ TEST(silent_longer, "39 RDMACM_RESOLVE_TIMEOUT: a silent neighbour has so long, 
 	CHECK_OK(setenv("RDMACM_RESOLVE_TIMEOUT", "6000", 1));
 	begin(RDMA_PS_TCP);
 	start = now_ms();
-	CHECK_OK(rdma_resolve_addr(id, NULL, dead_neighbour(), 100));
+	CHECK_OK(rdma_resolve_addr(id, NULL, silent_addr(7000), 100));
 	CHECK_EQ(take_event(channel, RDMA_CM_EVENT_ADDR_ERROR), -ETIMEDOUT);
 	CHECK(now_ms() - start >= 5500);
 	end();
@@ -188,7 +164,7 @@ TEST(silent_longer, "39 RDMACM_RESOLVE_TIMEOUT: a silent neighbour has so long, 
 TEST(destroyed, "39 destroy_id during resolution ends it without event", .timeout = 60)
 {
 	begin(RDMA_PS_TCP);
-	CHECK_OK(rdma_resolve_addr(id, NULL, dead_neighbour(), 3000));
+	CHECK_OK(rdma_resolve_addr(id, NULL, silent_addr(7000), 3000));
 	CHECK_OK(rdma_destroy_id(id));
 	expect_no_event(channel, 100);
 	rdma_destroy_event_channel(channel);
@@ -236,7 +212,7 @@ TEST(synchronous_silent, "39 synchronous: silent neighbour gives ETIMEDOUT, even
      .timeout = 60)
 {
 	id = make_id(NULL, RDMA_PS_TCP);
-	CHECK_ERRNO(rdma_resolve_addr(id, NULL, dead_neighbour(), 500), ETIMEDOUT);
+	CHECK_ERRNO(rdma_resolve_addr(id, NULL, silent_addr(7000), 500), ETIMEDOUT);
 	CHECK(id->event);
 	CHECK_EQ(id->event->event, RDMA_CM_EVENT_ADDR_ERROR);
 	CHECK_OK(rdma_resolve_addr(id, NULL, test_addr(7000), 5000));

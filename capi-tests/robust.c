@@ -430,10 +430,7 @@ TEST(destroy_under_get_request, "a listener destroyed while a thread waits in ge
 
 static void *resolve_nobody(void *id)
 {
-	struct sockaddr *nobody = test_addr(7);
-
-	((unsigned char *)&((struct sockaddr_in *)nobody)->sin_addr)[3] = 253;
-	CHECK_ERRNO(rdma_resolve_addr(id, NULL, nobody, 60000), ECANCELED);
+	CHECK_ERRNO(rdma_resolve_addr(id, NULL, silent_addr(7), 60000), ECANCELED);
 	return NULL;
 }
 
@@ -556,11 +553,9 @@ TEST(migrate_against_events, "migrate to and fro while threads get the events [r
 TEST(nonblocking_sync, "a private channel with O_NONBLOCK: EAGAIN, and the id can be destroyed")
 {
 	struct rdma_cm_id *id = make_id(NULL, RDMA_PS_TCP), *request;
-	struct sockaddr *nobody = test_addr(7);
 
-	((unsigned char *)&((struct sockaddr_in *)nobody)->sin_addr)[3] = 253;
 	CHECK_OK(fcntl(id->channel->fd, F_SETFL, O_NONBLOCK));
-	CHECK_ERRNO(rdma_resolve_addr(id, NULL, nobody, 3000), EAGAIN);
+	CHECK_ERRNO(rdma_resolve_addr(id, NULL, silent_addr(7), 3000), EAGAIN);
 	CHECK_OK(rdma_destroy_id(id));
 
 	id = make_id(NULL, RDMA_PS_TCP);

@@ -1,21 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Route resolution. */
-#include "harness.h"
-
-static struct rdma_event_channel *channel;
-static struct rdma_cm_id *id;
-
-static void begin(enum rdma_port_space ps)
-{
-	channel = make_channel();
-	id = make_id(channel, ps);
-}
-
-static void end(void)
-{
-	CHECK_OK(rdma_destroy_id(id));
-	rdma_destroy_event_channel(channel);
-}
+#include "single.h"
 
 static void resolve(struct sockaddr *addr)
 {

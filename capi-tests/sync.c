@@ -181,11 +181,8 @@ TEST(disconnect_twice, "105 second disconnect returns when the connection is gon
 TEST(dead_neighbour, "39 resolving a silent neighbour gives ETIMEDOUT, then works")
 {
 	struct rdma_cm_id *id = make_id(NULL, RDMA_PS_TCP);
-	struct sockaddr *silent = test_addr(7);
 
-	/* The last address of the test network that is neither in use nor special. */
-	((unsigned char *)&((struct sockaddr_in *)silent)->sin_addr)[3] = 253;
-	CHECK_ERRNO(rdma_resolve_addr(id, NULL, silent, 500), ETIMEDOUT);
+	CHECK_ERRNO(rdma_resolve_addr(id, NULL, silent_addr(7), 500), ETIMEDOUT);
 	CHECK_EQ(id->event->event, RDMA_CM_EVENT_ADDR_ERROR);
 	CHECK_OK(rdma_resolve_addr(id, NULL, test_addr(7), 5000));
 	CHECK_EQ(id->event->event, RDMA_CM_EVENT_ADDR_RESOLVED);
