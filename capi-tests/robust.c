@@ -940,7 +940,7 @@ static void *take_requests(void *argument)
 	return (void *)(intptr_t)taken;
 }
 
-TEST(get_request_threads, "threads that get the requests of one listener get each once [race]",
+TEST(get_request_threads, "several threads get the requests of one listener, each once [race]",
      .timeout = 60)
 {
 	enum { THREADS = 4 };
