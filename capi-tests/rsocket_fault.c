@@ -6,6 +6,7 @@
  */
 #include "rsocket_pair.h"
 
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -136,6 +137,19 @@ static void *fill_up(void *argument)
 		;
 	flow->side->send_error = errno;
 	return NULL;
+}
+
+/* Waits on an idle connection that is asked for a sign of life every second. */
+static void wait_idle(const int *fds, struct side *side)
+{
+	struct flow flow = { fds[0], side };
+
+	set_option(fds[0], IPPROTO_TCP, TCP_KEEPIDLE, 1);
+	set_option(fds[0], SOL_SOCKET, SO_KEEPALIVE, 1);
+	receive_nothing(&flow);
+	for (int i = 0; i < 2; i++)
+		CHECK_OK(rclose(fds[i]));
+	side->closed = true;
 }
 
 enum { CALLS = 3 };
@@ -301,6 +315,20 @@ TEST(flapped, "the link goes for two seconds: data goes on, or both ends fail [r
 		else
 			CHECK(!side->send_error && !side->receive_error);
 	}
+}
+
+TEST(idle, "72 the link of an idle connection goes: keep-alive ends both ends [race]",
+     .timeout = 2 * BOUND, .cleanup = second_remove)
+{
+	struct trial trial = begin(wait_idle);
+
+	for (int i = 0; i < 2; i++)
+		AWAIT(shared->sides[i].waiting == 1);
+	run_command("ip link set rxetest down");
+	end(&trial);
+	show();
+	for (int i = 0; i < 2; i++)
+		CHECK(is_reset(shared->sides[i].receive_error));
 }
 
 static volatile bool device_removed;
