@@ -72,7 +72,7 @@ fn deep(lab: &Lab) -> Result<()> {
 /// memory is read and written at once, others through io_uring), telling the device of requests (soft-RoCE wants a write(2) for each
 /// post), waiting. Nothing for memory, nothing for locks.
 fn system_calls(lab: &Lab) -> Result<()> {
-    const EXPECTED: [&str; 9] = [
+    const EXPECTED: [&str; 10] = [
         "pread64",
         "pwrite64",
         "io_uring_enter",
@@ -80,6 +80,8 @@ fn system_calls(lab: &Lab) -> Result<()> {
         "poll",
         "read",
         "ioctl",
+        // How long to look, where the clock cannot be read without the kernel.
+        "clock_gettime",
         // The main thread waits for signals; the tracer interrupts those who wait.
         "rt_sigtimedwait",
         "restart_syscall",
