@@ -294,7 +294,7 @@ static void exhausted(void)
 	say(ends[0], ends[1], "all the same");
 	while (count > 0)
 		need(close(fds[--count]) == 0);
-	need(open_descriptors() == before);
+	need(open_descriptors() <= before);
 	need(setrlimit(RLIMIT_NOFILE, &limit) == 0);
 	connected(ends);
 	say(ends[0], ends[1], "enough again");
