@@ -24,7 +24,7 @@ const ON_BEHALF: [&str; 4] = ["vgpreload", "libc.so", "libc-", "libpthread"];
 const PROGRAMS: [(&str, &[&str]); 8] = [
     ("id", &["the first calls may come from several threads"]),
     ("event", &["two threads that wait"]),
-    ("robust", &["threads that"]),
+    ("robust", &["threads that", "several threads get"]),
     ("race", &["while other threads get"]),
     ("rsocket_poll", &["62", "63", "68", "70"]),
     (
