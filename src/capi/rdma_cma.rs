@@ -17,7 +17,7 @@ use libc::sockaddr;
 
 use super::argument::{
     address, enter, existing, identifier, memory, optional_address, optional_string, place,
-    private_data,
+    private_data, waiting,
 };
 use super::convert::{ignore, respond, respond_to_lookup};
 use crate::abi::{
@@ -249,7 +249,7 @@ pub unsafe extern "C" fn rdma_resolve_addr(
     timeout_ms: c_int,
 ) -> c_int {
     let call = "rdma_resolve_addr";
-    let result = identifier(call, id).and_then(|id| {
+    let result = waiting(call, id).and_then(|id| {
         // SAFETY: the caller vouches for the address.
         let dst = unsafe { address(dst_addr) }?;
         // SAFETY: the caller vouches for the address.
@@ -305,7 +305,7 @@ pub unsafe extern "C" fn rdma_create_qp(
     qp_init_attr: *mut ibv_qp_init_attr,
 ) -> c_int {
     let call = "rdma_create_qp";
-    let result = identifier(call, id).and_then(|id| {
+    let result = existing(call, id).and_then(|id| {
         // SAFETY: the caller vouches for the pointers.
         unsafe { qp::create(&id, pd, qp_init_attr) }
     });
@@ -327,7 +327,7 @@ pub unsafe extern "C" fn rdma_create_qp_ex(
     qp_init_attr: *mut ibv_qp_init_attr_ex,
 ) -> c_int {
     let call = "rdma_create_qp_ex";
-    let result = identifier(call, id).and_then(|id| {
+    let result = existing(call, id).and_then(|id| {
         // SAFETY: the caller vouches for the structure.
         unsafe { qp::create_ex(&id, qp_init_attr) }
     });
@@ -374,7 +374,7 @@ pub unsafe extern "C" fn rdma_connect(
     conn_param: *mut rdma_conn_param,
 ) -> c_int {
     let call = "rdma_connect";
-    let result = identifier(call, id).and_then(|id| {
+    let result = waiting(call, id).and_then(|id| {
         // SAFETY: the caller vouches for the parameters.
         let param = unsafe { Param::from_raw(conn_param) };
         connect::connect(&id, param.as_ref())
@@ -472,7 +472,7 @@ pub unsafe extern "C" fn rdma_accept(
     conn_param: *mut rdma_conn_param,
 ) -> c_int {
     let call = "rdma_accept";
-    let result = identifier(call, id).and_then(|id| {
+    let result = waiting(call, id).and_then(|id| {
         // SAFETY: the caller vouches for the parameters.
         let param = unsafe { Param::from_raw(conn_param) };
         connect::accept(&id, param.as_ref())
@@ -582,7 +582,7 @@ pub unsafe extern "C" fn rdma_notify(id: *mut rdma_cm_id, event: ibv_event_type)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
     let call = "rdma_disconnect";
-    let result = existing(call, id).and_then(|id| connect::disconnect(&id));
+    let result = waiting(call, id).and_then(|id| connect::disconnect(&id));
     respond(call, result)
 }
 

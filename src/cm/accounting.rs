@@ -13,7 +13,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::lock::atomic::{AtomicU32, Ordering};
+use crate::lock::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::lock::{Condvar, Mutex, locked};
 
 use super::defaults::Defaults;
@@ -26,6 +26,8 @@ const FIRST_COMPLAINT: Duration = Duration::from_secs(4);
 #[derive(Debug, Default)]
 pub struct Accounting {
     arrivals: Mutex<Arrivals>,
+    /// Whether the total of the arrivals is known.
+    is_closed: AtomicBool,
     closed: Condvar,
     completed: AtomicU32,
     waiters: AtomicU32,
@@ -58,6 +60,7 @@ impl Accounting {
     pub fn close(&self, total: u32) {
         let mut arrivals = locked(&self.arrivals);
         arrivals.total = Some(total);
+        self.is_closed.store(true, Ordering::Release);
         self.closed.notify_all();
     }
 
@@ -83,7 +86,7 @@ impl Accounting {
 
     /// Whether the kernel's object is destroyed.
     pub fn is_closed(&self) -> bool {
-        locked(&self.arrivals).total.is_some()
+        self.is_closed.load(Ordering::Acquire)
     }
 
     /// Notes the type of an event that is about to be handed out, so that a

@@ -72,8 +72,9 @@ pub unsafe fn descriptor(channel: *const rdma_event_channel) -> Result<RawFd> {
     if channel.is_null() {
         return Err(Error::invalid("use a null event channel"));
     }
-    OPEN.get(channel as u64)
-        .ok_or(Error::new(libc::EBADF, "use a closed event channel"))?;
+    if !OPEN.contains(channel as u64) {
+        return Err(Error::new(libc::EBADF, "use a closed event channel"));
+    }
     // SAFETY: registered, so it came from `open` and is not freed; the caller
     // vouches that it stays so.
     Ok(unsafe { (*channel).fd })

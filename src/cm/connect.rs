@@ -1,5 +1,6 @@
 //! Connections: connect, accept, establish, reject, disconnect, notify.
 
+use std::mem;
 use std::sync::Arc;
 
 use crate::abi::{
@@ -172,7 +173,7 @@ fn kernel_param(
     if prefix.len().saturating_add(data.len()) > MAX_PRIVATE_DATA {
         return Err(Error::invalid("more than 255 bytes of private data in all"));
     }
-    conn.set_private_data(&[prefix, data].concat())?;
+    conn.set_private_data([prefix, data])?;
     conn.responder_resources = depths.responder_resources;
     conn.initiator_depth = depths.initiator_depth;
     conn.flow_control = param.map_or(0, |param| param.flow_control);
@@ -227,14 +228,9 @@ fn begin(id: &Id, command: impl FnOnce() -> Result<()>) -> Result<()> {
 pub fn connect(id: &Arc<Id>, param: Option<&Param<'_>>) -> Result<()> {
     let device = validate(id, param)?;
     let depths = Depths::choose(param, Depths::most_of(&device));
-    let prefix = id.state().connect_data.clone();
-    let conn = kernel_param(id, param, &depths, &prefix)?;
-    let ece = id.state().ece.for_request();
-    begin(id, || {
-        submit(id.descriptor()?, Connect::new(id.handle(), &conn, ece))
-    })
-    .inspect_err(|error| explain(id, error, &conn))?;
-    id.state().connect_data = Vec::new();
+    let prefix = mem::take(&mut id.state().connect_data);
+    let asked = request(id, param, &depths, &prefix);
+    asked.inspect_err(|_| id.state().connect_data = prefix)?;
     log::debug!(
         "{id}: connects from {} to {}",
         Local(id),
@@ -242,6 +238,14 @@ pub fn connect(id: &Arc<Id>, param: Option<&Param<'_>>) -> Result<()> {
             .map_or_else(String::new, |addr| addr.to_string())
     );
     sync::complete(id, Step::Connection)
+}
+
+/// Hands the request for a connection to the kernel.
+fn request(id: &Id, param: Option<&Param<'_>>, depths: &Depths, prefix: &[u8]) -> Result<()> {
+    let conn = kernel_param(id, param, depths, prefix)?;
+    let ece = id.state().ece.for_request();
+    let command = Connect::new(id.handle(), &conn, ece);
+    begin(id, || submit(id.descriptor()?, command)).inspect_err(|error| explain(id, error, &conn))
 }
 
 /// Accepts a connection request. The queue pair, if the identifier has one,

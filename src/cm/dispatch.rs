@@ -25,8 +25,10 @@ pub const ADDRINFO_DONE: u64 = 16;
 
 /// Turns an event that the kernel reported on the channel `fd` into one for the
 /// program, or into nothing if it is not for the program.
-pub fn deliver(fd: RawFd, kernel: KernelEvent) -> Option<Box<Event>> {
-    let kernel = &messenger::translate(kernel)?;
+pub fn deliver(fd: RawFd, kernel: &mut KernelEvent) -> Option<Box<Event>> {
+    if !messenger::translate(kernel) {
+        return None;
+    }
     match kernel.event_type() {
         kind @ (RDMA_CM_EVENT_MULTICAST_JOIN | RDMA_CM_EVENT_MULTICAST_ERROR) => {
             group_event(kernel, kind)

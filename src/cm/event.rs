@@ -5,14 +5,15 @@
 
 use std::ffi::CStr;
 use std::fmt;
+use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use crate::abi::*;
 use crate::diag::EventStatus;
 use crate::error::{Error, Result};
-use crate::kernel::command::submit;
-use crate::kernel::ucma::{ConnParam, GetEvent, UdParam};
+use crate::kernel::command::{Reply, submit_into};
+use crate::kernel::ucma::{ConnParam, GetEvent, KernelEvent, UdParam};
 
 use super::accounting::Accounting;
 use super::id::Id;
@@ -36,7 +37,7 @@ unsafe impl Sync for Held {}
 #[repr(C)]
 pub struct Event {
     public: rdma_cm_event,
-    private_data: [u8; RDMA_MAX_PRIVATE_DATA],
+    private_data: [MaybeUninit<u8>; RDMA_MAX_PRIVATE_DATA],
     owner: Arc<Id>,
     membership: Option<Arc<Membership>>,
     /// Whether nobody waits for the acknowledgement any more.
@@ -56,7 +57,7 @@ impl Event {
                 // All bytes, since C may read either member.
                 param: unsafe { std::mem::zeroed() },
             },
-            private_data: [0; RDMA_MAX_PRIVATE_DATA],
+            private_data: [const { MaybeUninit::uninit() }; RDMA_MAX_PRIVATE_DATA],
             owner: Arc::clone(owner),
             membership: None,
             completed: false,
@@ -114,7 +115,7 @@ impl Event {
     fn keep(&mut self, data: &[u8]) -> (*const std::ffi::c_void, u8) {
         let length = data.len().min(usize::from(u8::MAX));
         for (to, from) in self.private_data.iter_mut().zip(data.iter().take(length)) {
-            *to = *from;
+            to.write(*from);
         }
         match u8::try_from(length) {
             Ok(0) | Err(_) => (ptr::null(), 0),
@@ -262,8 +263,9 @@ pub(super) unsafe fn get_while(
     while wanted() {
         // SAFETY: the caller vouches for the channel.
         let fd = unsafe { channel::descriptor(channel) }?;
-        let kernel_event = submit(fd, GetEvent::new())?;
-        if let Some(event) = dispatch::deliver(fd, kernel_event) {
+        let mut kernel = KernelEvent::preset();
+        submit_into(fd, GetEvent::new(), &mut kernel)?;
+        if let Some(event) = dispatch::deliver(fd, &mut kernel) {
             return Ok(event);
         }
     }

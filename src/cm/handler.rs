@@ -8,13 +8,12 @@
 //! events of other identifiers that are behind are reached by other threads
 //! only.
 
-use crate::lock::thread::{self, ThreadId};
-use crate::lock::{Condvar, Mutex, MutexGuard, locked};
+use crate::lock::{Condvar, Identity, Mutex, MutexGuard, caller, locked};
 
 /// Who holds the lock, and how many times.
 #[derive(Debug)]
 struct Owner {
-    thread: ThreadId,
+    thread: Identity,
     depth: u32,
 }
 
@@ -43,7 +42,7 @@ impl HandlerLock {
 
     /// Takes the lock; blocks while another thread has it.
     pub fn lock(&self) {
-        let thread = thread::current().id();
+        let thread = caller();
         let others = |owner: &mut Option<Owner>| {
             let owner = owner.as_ref();
             owner.is_some_and(|owner| owner.thread != thread)
@@ -66,10 +65,7 @@ impl HandlerLock {
     /// thread does not have it.
     pub fn unlock(&self) -> bool {
         let mut owner = self.owner();
-        let Some(held) = owner
-            .as_mut()
-            .filter(|held| held.thread == thread::current().id())
-        else {
+        let Some(held) = owner.as_mut().filter(|held| held.thread == caller()) else {
             return false;
         };
         held.depth = held.depth.saturating_sub(1);
@@ -90,6 +86,7 @@ impl HandlerLock {
 mod tests {
     use super::*;
     use std::sync::mpsc;
+    use std::thread;
 
     #[test]
     fn the_holder_may_take_it_again() {

@@ -142,15 +142,24 @@ pub fn send(id: &Arc<Id>, state: &mut State, message: Message) -> Result<()> {
     Ok(())
 }
 
-/// What the kernel's event means: the event that a messenger stands for, or
-/// itself. `None` if it is of a messenger with nothing to tell.
+/// Puts the event that a messenger stands for in the place of the messenger's
+/// own, and leaves others alone. `false` if it is of a messenger with nothing
+/// to tell.
 ///
 /// The event counts as reported for its identifier from here on.
-pub fn translate(kernel: KernelEvent) -> Option<KernelEvent> {
-    let uid = kernel.uid();
-    if uid & TAG != TAG {
-        return Some(kernel);
+pub fn translate(kernel: &mut KernelEvent) -> bool {
+    if kernel.uid() & TAG != TAG {
+        return true;
     }
+    let meant = meaning(kernel.uid());
+    if let Some(meant) = meant {
+        *kernel = meant;
+    }
+    meant.is_some()
+}
+
+/// The event that the messenger `uid` stands for; the messenger is dismissed.
+fn meaning(uid: u64) -> Option<KernelEvent> {
     let id = OWNERS.get(uid)?.upgrade()?;
     let messenger = {
         let mut state = id.state();
@@ -210,15 +219,16 @@ mod tests {
     #[test]
     fn events_of_identifiers_and_groups_pass() {
         for uid in [0, 0x7f00_1000, 1, 5] {
-            let passed = translate(event(uid)).map(|event| event.uid());
-            assert_eq!(passed, Some(uid));
+            let mut passing = event(uid);
+            assert!(translate(&mut passing));
+            assert_eq!(passing, event(uid));
         }
     }
 
     #[test]
     fn a_messenger_nobody_knows_says_nothing() {
         for uid in [3, 7, NOBODY] {
-            assert!(translate(event(uid)).is_none());
+            assert!(!translate(&mut event(uid)));
         }
     }
 

@@ -15,29 +15,90 @@ const SHARD_BITS: u32 = 4;
 /// A concurrent map from a number (an address or a kernel handle) to a value.
 #[derive(Debug)]
 pub struct Registry<V> {
-    shards: [RwLock<BTreeMap<u64, V>>; SHARDS],
+    shards: [RwLock<Shard<V>>; SHARDS],
+}
+
+/// How many entries of a shard need no memory of their own. Most programs have
+/// no more objects of a kind at a time than all shards together hold so.
+const FEW: usize = 4;
+
+/// A part of the map. An empty one holds no memory.
+#[derive(Debug)]
+struct Shard<V> {
+    few: [Option<(u64, V)>; FEW],
+    more: BTreeMap<u64, V>,
+}
+
+impl<V> Shard<V> {
+    const fn new() -> Self {
+        Self {
+            few: [const { None }; FEW],
+            more: BTreeMap::new(),
+        }
+    }
+
+    fn get(&self, key: u64) -> Option<&V> {
+        let found = self.few.iter().flatten().find(|(own, _)| *own == key);
+        match found {
+            Some((_, value)) => Some(value),
+            None if self.more.is_empty() => None,
+            None => self.more.get(&key),
+        }
+    }
+
+    fn get_mut(&mut self, key: u64) -> Option<&mut V> {
+        let found = self.few.iter_mut().flatten().find(|(own, _)| *own == key);
+        match found {
+            Some((_, value)) => Some(value),
+            None => self.more.get_mut(&key),
+        }
+    }
+
+    fn insert(&mut self, key: u64, value: V) {
+        if let Some(present) = self.get_mut(key) {
+            *present = value;
+        } else if let Some(free) = self.few.iter_mut().find(|entry| entry.is_none()) {
+            *free = Some((key, value));
+        } else {
+            self.more.insert(key, value);
+        }
+    }
+
+    fn remove(&mut self, key: u64) -> Option<V> {
+        let mut few = self.few.iter_mut();
+        let found = few.find(|entry| entry.as_ref().is_some_and(|(own, _)| *own == key));
+        if let Some(entry) = found {
+            return entry.take().map(|(_, value)| value);
+        }
+        let value = self.more.remove(&key)?;
+        // An empty map would keep its last node.
+        if self.more.is_empty() {
+            self.more = BTreeMap::new();
+        }
+        Some(value)
+    }
 }
 
 impl<V> Registry<V> {
     /// An empty registry.
     pub const fn new() -> Self {
         Self {
-            shards: [const { RwLock::new(BTreeMap::new()) }; SHARDS],
+            shards: [const { RwLock::new(Shard::new()) }; SHARDS],
         }
     }
 
-    fn shard(&self, key: u64) -> Option<&RwLock<BTreeMap<u64, V>>> {
+    fn shard(&self, key: u64) -> Option<&RwLock<Shard<V>>> {
         // Addresses differ in their middle bits, handles in their low ones; the
         // highest of this product depend on all of them.
         let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.shards.get((hash >> (u64::BITS - SHARD_BITS)) as usize)
     }
 
-    fn read(&self, key: u64) -> Option<RwLockReadGuard<'_, BTreeMap<u64, V>>> {
+    fn read(&self, key: u64) -> Option<RwLockReadGuard<'_, Shard<V>>> {
         Some(clean(self.shard(key)?.read()))
     }
 
-    fn write(&self, key: u64) -> Option<RwLockWriteGuard<'_, BTreeMap<u64, V>>> {
+    fn write(&self, key: u64) -> Option<RwLockWriteGuard<'_, Shard<V>>> {
         Some(clean(self.shard(key)?.write()))
     }
 
@@ -50,8 +111,12 @@ impl<V> Registry<V> {
 
     /// Removes and returns what `key` stands for.
     pub fn remove(&self, key: u64) -> Option<V> {
-        let mut shard = self.write(key)?;
-        take(&mut shard, key)
+        self.write(key)?.remove(key)
+    }
+
+    /// Whether `key` stands for anything.
+    pub fn contains(&self, key: u64) -> bool {
+        self.read(key).is_some_and(|shard| shard.get(key).is_some())
     }
 }
 
@@ -59,38 +124,32 @@ impl<V> Registry<V> {
 impl<V> Registry<Vec<V>> {
     /// Adds `value` behind what `key` stands for already.
     pub fn push(&self, key: u64, value: V) {
-        if let Some(mut shard) = self.write(key) {
-            shard.entry(key).or_default().push(value);
+        let Some(mut shard) = self.write(key) else {
+            return;
+        };
+        match shard.get_mut(key) {
+            Some(values) => values.push(value),
+            None => shard.insert(key, vec![value]),
         }
     }
 
     /// Removes those values of `key` that are not to be kept.
     pub fn retain(&self, key: u64, keep: impl FnMut(&V) -> bool) {
         if let Some(mut shard) = self.write(key)
-            && let Some(values) = shard.get_mut(&key)
+            && let Some(values) = shard.get_mut(key)
         {
             values.retain(keep);
             if values.is_empty() {
-                take(&mut shard, key);
+                shard.remove(key);
             }
         }
     }
 }
 
-/// Removes and returns what `key` stands for. An empty map would keep its last
-/// node, so it makes way for a new one: a library at rest holds no memory.
-fn take<V>(shard: &mut BTreeMap<u64, V>, key: u64) -> Option<V> {
-    let value = shard.remove(&key);
-    if shard.is_empty() {
-        *shard = BTreeMap::new();
-    }
-    value
-}
-
 impl<V: Clone> Registry<V> {
     /// What `key` stands for.
     pub fn get(&self, key: u64) -> Option<V> {
-        self.read(key)?.get(&key).cloned()
+        self.read(key)?.get(key).cloned()
     }
 }
 
@@ -124,10 +183,23 @@ mod tests {
                 registry.insert(0x5555_0000_0000 + key * step, ());
             }
             for shard in &registry.shards {
-                let count = clean(shard.read()).len();
+                let shard = clean(shard.read());
+                let count = shard.few.iter().flatten().count() + shard.more.len();
                 assert!((50..=200).contains(&count), "{count} at step {step}");
             }
         }
+    }
+
+    #[test]
+    fn a_new_value_takes_the_place_of_the_old() {
+        let registry = Registry::new();
+        for round in 0..2 {
+            for key in 0..1000 {
+                registry.insert(key, key + round);
+            }
+        }
+        assert!((0..1000).all(|key| registry.remove(key) == Some(key + 1)));
+        assert!((0..1000).all(|key| !registry.contains(key)));
     }
 
     #[test]

@@ -105,14 +105,25 @@ struct Packet<C> {
 /// `ENODATA` when the kernel took fewer bytes than the command has.
 pub fn submit<C: Command>(fd: RawFd, command: C) -> Result<C::Reply> {
     let mut reply = C::Reply::preset();
+    submit_into(fd, command, &mut reply)?;
+    Ok(reply)
+}
+
+/// As [`submit`], for a long reply: the kernel writes it over `reply`, which
+/// must be [`Reply::preset`].
+///
+/// # Errors
+///
+/// As [`submit`].
+pub fn submit_into<C: Command>(fd: RawFd, command: C, reply: &mut C::Reply) -> Result<()> {
     let room = size_of::<C::Reply>();
     // SAFETY: `reply` is exclusively ours, `room` bytes long, and plain, so
     // whatever the kernel writes there is a valid value.
-    unsafe { write_command(fd, command, (&raw mut reply).cast(), room)? };
+    unsafe { write_command(fd, command, (&raw mut *reply).cast(), room)? };
     if reply.is_missing() {
         return Err(Error::new(libc::EBADF, C::STEP));
     }
-    Ok(reply)
+    Ok(())
 }
 
 /// As [`submit`], for a command whose reply is a `C::Reply` followed by an

@@ -24,7 +24,6 @@ mod kind {
     pub use shuttle::sync::{
         Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic,
     };
-    pub use shuttle::thread;
 }
 
 #[cfg(all(feature = "pthread-locks", not(feature = "model")))]
@@ -32,7 +31,6 @@ mod kind {
     pub use super::pthread::{
         Condvar, Mutex, MutexGuard, OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic,
     };
-    pub use std::thread;
 }
 
 #[cfg(not(any(feature = "pthread-locks", feature = "model")))]
@@ -41,14 +39,13 @@ mod kind {
     pub use std::sync::{
         Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic,
     };
-    pub use std::thread;
 }
 
 pub(crate) use condvar::Condvar;
 #[cfg(all(test, feature = "model"))]
 pub(crate) use explore::explore;
 pub(crate) use kind::{
-    Mutex, MutexGuard, OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic, thread,
+    Mutex, MutexGuard, OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic,
 };
 
 /// What a lock operation yields, without caring for poison: the core does not
@@ -90,6 +87,24 @@ impl<T> Exclusive for Mutex<T> {
     fn acquire(&self) -> Self::Guard<'_> {
         clean(self.lock())
     }
+}
+
+/// What tells a thread from all others that live.
+#[cfg(feature = "model")]
+pub(crate) type Identity = shuttle::thread::ThreadId;
+/// What tells a thread from all others that live.
+#[cfg(not(feature = "model"))]
+pub(crate) type Identity = libc::pthread_t;
+
+/// Which thread calls. The standard library knows as well, but counts a
+/// reference for it.
+pub(crate) fn caller() -> Identity {
+    #[cfg(feature = "model")]
+    let caller = shuttle::thread::current().id();
+    // SAFETY: has no conditions.
+    #[cfg(not(feature = "model"))]
+    let caller = unsafe { libc::pthread_self() };
+    caller
 }
 
 /// Locks `mutex`, waiting for it.

@@ -107,15 +107,17 @@ wire! {
     }
 }
 
-/// Copies private data into the field of a command and returns its length.
+/// Copies private data, which comes in two parts, into the field of a command
+/// and returns its length.
 fn put_private_data(
     field: &mut [u8; PRIVATE_DATA_LEN],
-    data: &[u8],
+    [first, second]: [&[u8]; 2],
     step: &'static str,
 ) -> Result<u8> {
-    let len = u8::try_from(data.len()).map_err(|_| Error::invalid(step))?;
+    let len = first.len().saturating_add(second.len());
+    let len = u8::try_from(len).map_err(|_| Error::invalid(step))?;
     field.fill(0);
-    for (target, byte) in field.iter_mut().zip(data) {
+    for (target, byte) in field.iter_mut().zip(first.iter().chain(second)) {
         *target = *byte;
     }
     Ok(len)
@@ -138,13 +140,13 @@ impl ConnParam {
         bounded(&self.private_data, self.private_data_len.into())
     }
 
-    /// Replaces the private data.
+    /// Replaces the private data by both parts of `data`.
     ///
     /// # Errors
     ///
     /// `EINVAL`, with nothing changed, for more than 255 bytes. The kernel's
     /// own limits are lower and depend on message and address family.
-    pub fn set_private_data(&mut self, data: &[u8]) -> Result<()> {
+    pub fn set_private_data(&mut self, data: [&[u8]; 2]) -> Result<()> {
         let step = "put private data into a connection message";
         self.private_data_len = put_private_data(&mut self.private_data, data, step)?;
         Ok(())
@@ -232,7 +234,7 @@ impl Reject {
             ..Self::zeroed()
         };
         command.private_data_len =
-            put_private_data(&mut command.private_data, private_data, Self::STEP)?;
+            put_private_data(&mut command.private_data, [private_data, &[]], Self::STEP)?;
         Ok(command)
     }
 }

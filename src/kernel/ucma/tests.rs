@@ -177,7 +177,7 @@ fn service_records_are_asked_for_with_room_for_six() {
 #[test]
 fn connection_commands() {
     let mut param = ConnParam::new();
-    param.set_private_data(b"hello").unwrap();
+    param.set_private_data([b"he", b"llo"]).unwrap();
     (param.qp_num, param.retry_count, param.valid) = (0x11, 7, 1);
     let ece = Ece {
         vendor_id: 0x22,
@@ -248,16 +248,19 @@ fn connection_commands() {
 #[test]
 fn private_data_has_at_most_255_bytes() {
     let mut param = ConnParam::new();
-    param.set_private_data(&[1; 255]).unwrap();
+    param.set_private_data([&[1; 255], &[]]).unwrap();
     assert_eq!(
-        param.set_private_data(&[2; 256]).unwrap_err().errno(),
+        param
+            .set_private_data([&[2; 255], &[2]])
+            .unwrap_err()
+            .errno(),
         libc::EINVAL
     );
     assert_eq!(param.private_data(), [1; 255]);
-    param.set_private_data(&[3; 2]).unwrap();
+    param.set_private_data([&[3], &[3]]).unwrap();
     assert_eq!(param.private_data(), [3; 2]);
     let mut rest = ConnParam::new();
-    rest.set_private_data(&[3; 2]).unwrap();
+    rest.set_private_data([&[3], &[3]]).unwrap();
     assert_eq!(param, rest, "old data is cleared");
     assert_eq!(
         Reject::new(9, &[0; 256], 0).unwrap_err().errno(),
@@ -502,7 +505,7 @@ proptest! {
     #[test]
     fn private_data_comes_back(data in prop::collection::vec(any::<u8>(), 0..=255)) {
         let mut param = ConnParam::new();
-        param.set_private_data(&data).unwrap();
+        param.set_private_data([&data, &[]]).unwrap();
         prop_assert_eq!(param.private_data(), &data[..]);
         let again = ConnParam::from_prefix(param.as_bytes());
         prop_assert_eq!(again, param);
