@@ -6,14 +6,17 @@
  * measures is decided by LD_LIBRARY_PATH.
  *
  *	sockets serve ADDRESS PORT CONNECTIONS
+ *	sockets hold ADDRESS PORT CONNECTIONS
  *	sockets connect ADDRESS PORT THREADS CONNECTIONS
  *	sockets echo ADDRESS PORT SIZE ROUNDS
  *	sockets stream ADDRESS PORT SIZE COUNT
  *	sockets poll ADDRESS PORT IDLE ROUNDS
  *	sockets memory ADDRESS PORT SOCKETS
  *
- * The server ends after CONNECTIONS connections. Times are in seconds, memory
- * is in bytes.
+ * serve ends after CONNECTIONS connections, each of which has a thread from the
+ * beginning. hold waits until all are there, and then serves the last one: in
+ * the original, a thread that receives from a new connection while others still
+ * arrive can make both wait for ever. Times are in seconds, memory is in bytes.
  */
 #include <arpa/inet.h>
 #include <err.h>
@@ -115,9 +118,8 @@ static void print_usage(void)
 	       usage.ru_stime.tv_sec + usage.ru_stime.tv_usec / 1e6);
 }
 
-static void serve(int connections)
+static int listening(void)
 {
-	pthread_t *threads = buffer_of(connections * sizeof(*threads));
 	int listener = rsocket(AF_INET, SOCK_STREAM, 0);
 
 	if (listener < 0)
@@ -126,11 +128,39 @@ static void serve(int connections)
 		err(1, "rbind");
 	if (rlisten(listener, 128))
 		err(1, "rlisten");
-	for (int index = 0; index < connections; index++) {
-		int socket = raccept(listener, NULL, NULL);
+	return listener;
+}
 
-		if (socket < 0)
-			err(1, "raccept");
+static int accepted(int listener)
+{
+	int socket = raccept(listener, NULL, NULL);
+
+	if (socket < 0)
+		err(1, "raccept");
+	return socket;
+}
+
+static void hold(int connections)
+{
+	int *list = buffer_of(connections * sizeof(*list));
+	int listener = listening();
+
+	for (int index = 0; index < connections; index++)
+		list[index] = accepted(listener);
+	serve_one((void *)(intptr_t)list[connections - 1]);
+	for (int index = 0; index < connections - 1; index++)
+		rclose(list[index]);
+	rclose(listener);
+}
+
+static void serve(int connections)
+{
+	pthread_t *threads = buffer_of(connections * sizeof(*threads));
+	int listener = listening();
+
+	for (int index = 0; index < connections; index++) {
+		int socket = accepted(listener);
+
 		if (pthread_create(&threads[index], NULL, serve_one,
 				   (void *)(intptr_t)socket))
 			errx(1, "pthread_create");
@@ -244,33 +274,41 @@ static void measure_poll(int idle, int rounds)
 	print_usage();
 }
 
-/* Resident memory of this process, pages that devices hold included. */
-static double resident(void)
+/* Memory of this process. */
+struct memory {
+	double resident;
+	double pinned; /* what devices may access: cannot be swapped out */
+};
+
+static struct memory memory(void)
 {
+	struct memory kilobytes = { 0 };
 	char line[256];
-	double kilobytes = 0;
 	FILE *file = fopen("/proc/self/status", "r");
 
 	if (!file)
 		err(1, "/proc/self/status");
-	while (fgets(line, sizeof(line), file))
-		if (sscanf(line, "VmRSS: %lf", &kilobytes) == 1)
-			break;
+	while (fgets(line, sizeof(line), file)) {
+		sscanf(line, "VmRSS: %lf", &kilobytes.resident);
+		sscanf(line, "VmPin: %lf", &kilobytes.pinned);
+	}
 	fclose(file);
-	return kilobytes * 1024;
+	return (struct memory){ kilobytes.resident * 1024, kilobytes.pinned * 1024 };
 }
 
 static void measure_memory(int sockets)
 {
 	int *list = buffer_of(sockets * sizeof(*list));
-	double before;
+	struct memory before, after;
 
 	/* What the library keeps whatever the number of sockets. */
 	rclose(connected());
-	before = resident();
+	before = memory();
 	for (int index = 0; index < sockets; index++)
 		list[index] = connected();
-	printf("each %.0f", (resident() - before) / sockets);
+	after = memory();
+	printf("resident %.0f pinned %.0f", (after.resident - before.resident) / sockets,
+	       (after.pinned - before.pinned) / sockets);
 	for (int index = 0; index < sockets; index++)
 		rclose(list[index]);
 	print_usage();
@@ -291,6 +329,8 @@ int main(int count, char **words)
 
 	if (!strcmp(mode, "serve"))
 		serve(first);
+	else if (!strcmp(mode, "hold"))
+		hold(first);
 	else if (!strcmp(mode, "connect"))
 		measure_connect(first, second);
 	else if (!strcmp(mode, "echo"))

@@ -14,14 +14,28 @@ use crate::library::Library;
 
 /// Port of the benchmark's own server.
 const PORT: &str = "7600";
+/// Where udpong waits for datagrams.
+const UDPONG_PORT: u16 = 7174;
 
 /// Runs unmodified programs, and returns the last figure of the client's last
 /// line: microseconds per transfer.
 pub fn utility(server: &str, client: &str, library: &Library) -> Result<f64> {
-    let mut serving = start(server, library)?;
+    let mut serving = serve(server, Ready::Listening, library)?;
+    let figure = last_figure(client, library)?;
+    serving.wait_success()?;
+    Ok(figure)
+}
+
+/// As [`utility`] for udpong, whose server listens to nobody and never ends.
+pub fn datagrams(server: &str, client: &str, library: &Library) -> Result<f64> {
+    let _killed_when_dropped = serve(server, Ready::BoundToUdp(UDPONG_PORT), library)?;
+    last_figure(client, library)
+}
+
+/// Runs a client and returns the last figure of its last line.
+fn last_figure(client: &str, library: &Library) -> Result<f64> {
     let mut client = start(client, library)?;
     client.wait_success()?;
-    serving.wait_success()?;
     let output = client.output();
     let line = output.lines().last().context("no output")?;
     let figure = line.split_whitespace().last().context("an empty line")?;
@@ -50,32 +64,28 @@ pub fn counted(bench: &Bench, library: &Library, client: &str, tool: Tool) -> Re
 }
 
 fn run(bench: &Bench, library: &Library, client: &str, tool: &str) -> Result<Running> {
-    let connections = connections(client);
+    let (server, connections) = server(client);
     let program = bench.programs.join("sockets");
     let program = program.display();
-    let mut serving = start(
-        &format!("{program} serve $IP {PORT} {connections}"),
-        library,
-    )?;
+    let server = format!("{program} {server} $IP {PORT} {connections}");
+    let mut serving = serve(&server, Ready::Listening, library)?;
     let (mode, numbers) = client.split_once(' ').context("a mode without numbers")?;
     let command = format!("{tool} {program} {mode} $IP {PORT} {numbers}");
-    let words = expand(command.trim())?;
-    let words: Vec<_> = words.iter().map(String::as_str).collect();
-    let mut client = program::start(&words, library)?;
+    let mut client = start(command.trim(), library)?;
     client.wait_success()?;
     serving.wait_success()?;
     Ok(client)
 }
 
-/// How many connections a client makes.
-fn connections(client: &str) -> usize {
+/// The server's mode for a client, and how many connections it makes.
+fn server(client: &str) -> (&'static str, usize) {
     let mut words = client.split_whitespace();
     let mode = words.next();
     let numbers: Vec<usize> = words.filter_map(|word| word.parse().ok()).collect();
     match (mode, &numbers[..]) {
-        (Some("connect"), [threads, count]) => count / threads * threads,
-        (Some("poll" | "memory"), [count, ..]) => count + 1,
-        _ => 1,
+        (Some("connect"), [threads, count]) => ("serve", count / threads * threads),
+        (Some("poll" | "memory"), [count, ..]) => ("hold", count + 1),
+        _ => ("serve", 1),
     }
 }
 
@@ -152,13 +162,15 @@ fn total(table: &str) -> Option<f64> {
     line.split_whitespace().nth(3)?.parse().ok()
 }
 
+/// Starts a server and waits until it is ready for a client.
+fn serve(command: &str, ready: Ready, library: &Library) -> Result<Running> {
+    let mut serving = start(command, library)?;
+    serving.wait_ready(ready)?;
+    Ok(serving)
+}
+
 fn start(command: &str, library: &Library) -> Result<Running> {
     let words = expand(command)?;
     let words: Vec<_> = words.iter().map(String::as_str).collect();
-    let mut running = program::start(&words, library)?;
-    // A client is not waited for: it is there when it has ended.
-    if words.contains(&"-b") || words.contains(&"serve") {
-        running.wait_ready(Ready::Listening)?;
-    }
-    Ok(running)
+    program::start(&words, library)
 }

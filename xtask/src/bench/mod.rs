@@ -111,6 +111,7 @@ fn sockets(bench: &Bench, rounds: usize, wanted: impl Fn(&str) -> bool) -> Resul
     ensure!(!rows.is_empty(), "no row has such a name");
     println!("{}", Figures::HEADER);
     for row in rows {
+        let rounds = row.rounds(rounds);
         let figures = Figures::measured(rounds, bench, |library| row.measure(bench, library));
         println!("{}", figures.row(row.name, row.unit));
     }

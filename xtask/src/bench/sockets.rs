@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 
-use super::measure::{Tool, counted, own, utility};
+use super::measure::{Tool, counted, datagrams, own, utility};
 use crate::guest::Bench;
 use crate::library::Library;
 
@@ -18,8 +18,10 @@ pub struct Row {
 
 /// How to measure it.
 enum How {
-    /// rstream, riostream or udpong with these options on both sides.
+    /// rstream or riostream with these options on both sides.
     Utility(&'static str, &'static str),
+    /// udpong with these options on both sides.
+    Udpong(&'static str),
     /// The benchmark's own client, the value it prints and what to multiply
     /// that with.
     Own(&'static str, &'static str, f64),
@@ -33,12 +35,26 @@ impl Row {
         Self { name, unit, how }
     }
 
+    /// How often to measure, if times are measured so many rounds: counts vary
+    /// less, and take longer.
+    pub fn rounds(&self, rounds: usize) -> usize {
+        match self.how {
+            How::Cost(..) => rounds.min(MOST_COUNTS),
+            _ => rounds,
+        }
+    }
+
     /// Measures once.
     pub fn measure(&self, bench: &Bench, library: &Library) -> Result<f64> {
         match self.how {
             How::Utility(program, options) => utility(
                 &format!("{program} -b $IP {options}"),
                 &format!("{program} -s $IP {options}"),
+                library,
+            ),
+            How::Udpong(options) => datagrams(
+                &format!("udpong -b $IP {options}"),
+                &format!("udpong -s $IP {options}"),
                 library,
             ),
             How::Own(client, name, scale) => Ok(own(bench, library, client, name)? * scale),
@@ -76,6 +92,9 @@ const fn rstream(name: &'static str, options: &'static str) -> Row {
 const fn riostream(name: &'static str, options: &'static str) -> Row {
     Row::new(name, "µs", How::Utility("riostream", options))
 }
+
+/// How often a count is repeated at most.
+const MOST_COUNTS: usize = 3;
 
 /// The table.
 pub const ROWS: &[Row] = &[
@@ -155,7 +174,12 @@ pub const ROWS: &[Row] = &[
         "-T b -S 65536 -I 1 -C 50",
     ),
     riostream("riostream, 1 MB one way", "-S 1048576 -I 1 -C 8"),
-    Row::new("udpong, 64 B", "µs", How::Utility("udpong", "-S 64 -C 300")),
+    Row::new("udpong, 64 B", "µs", How::Udpong("-S 64 -C 300")),
+    Row::new(
+        "udpong polling, 64 B",
+        "µs",
+        How::Udpong("-T a -S 64 -C 300"),
+    ),
     Row::new(
         "connection, 1 thread",
         "ms",
@@ -183,17 +207,35 @@ pub const ROWS: &[Row] = &[
         How::Own("poll 256 40", "each", MICRO),
     ),
     Row::new(
-        "memory of a socket",
+        "memory of an idle socket, resident",
         "bytes",
-        How::Own("memory 100", "each", 1.0),
+        How::Own("memory 100", "resident", 1.0),
+    ),
+    Row::new(
+        "memory of an idle socket, pinned",
+        "bytes",
+        How::Own("memory 100", "pinned", 1.0),
     ),
     Row::cost("sending 64 B", Tool::Calls, "stream 64", [200, 1200]),
     Row::cost("echo of 64 B", Tool::Calls, "echo 64", [50, 250]),
     Row::cost("sending 64 KB", Tool::Calls, "stream 65536", [10, 60]),
     Row::cost("echo of 64 KB", Tool::Calls, "echo 65536", [10, 60]),
     Row::cost("connection", Tool::Calls, "connect 1", [2, 12]),
+    Row::cost(
+        "rpoll of 257 sockets, 256 idle",
+        Tool::Calls,
+        "poll 256",
+        [10, 50],
+    ),
     Row::cost("sending 64 B", Tool::Instructions, "stream 64", [200, 1200]),
     Row::cost("echo of 64 B", Tool::Instructions, "echo 64", [50, 250]),
+    Row::cost("connection", Tool::Instructions, "connect 1", [2, 12]),
+    Row::cost(
+        "rpoll of 257 sockets, 256 idle",
+        Tool::Instructions,
+        "poll 256",
+        [10, 50],
+    ),
     Row::cost("sending 64 KB", Tool::Instructions, "stream 65536", [5, 25]),
     Row::cost("echo of 64 KB", Tool::Instructions, "echo 65536", [5, 25]),
 ];
