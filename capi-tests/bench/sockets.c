@@ -13,20 +13,25 @@
  *	sockets poll ADDRESS PORT IDLE ROUNDS
  *	sockets memory ADDRESS PORT SOCKETS
  *
- * serve ends after CONNECTIONS connections, each of which has a thread from the
- * beginning. hold waits until all are there, and then serves the last one: in
- * the original, a thread that receives from a new connection while others still
- * arrive can make both wait for ever. Times are in seconds, memory is in bytes.
+ * serve ends after CONNECTIONS connections, each of which has a thread. hold
+ * serves only the last, when all are there. Its listener does not block: in the
+ * original, a thread of the library otherwise waits for ever now and then for
+ * the event that one of many connections is established, and raccept for that
+ * thread. Times are in seconds, memory is in bytes, calls are system calls.
  */
 #include <arpa/inet.h>
 #include <err.h>
+#include <fcntl.h>
+#include <linux/perf_event.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -47,6 +52,55 @@ static double now(clockid_t clock)
 
 	clock_gettime(clock, &time);
 	return time.tv_sec + time.tv_nsec / 1e9;
+}
+
+/* Counts the system calls of all threads, or -1. */
+static int counter = -1;
+
+/*
+ * Begins to count, without a tracer that holds up each call: that would change
+ * how often a thread finds nothing to do and sleeps. To be called before there
+ * are other threads. Needs to be root.
+ */
+static void count_calls(void)
+{
+	struct perf_event_attr attr = {
+		.type = PERF_TYPE_TRACEPOINT, .size = sizeof(attr), .inherit = 1,
+	};
+	FILE *file;
+
+	/* Mostly it is there already. */
+	(void)!mount("tracefs", "/sys/kernel/tracing", "tracefs", 0, NULL);
+	file = fopen("/sys/kernel/tracing/events/raw_syscalls/sys_enter/id", "r");
+	if (file && fscanf(file, "%llu", &attr.config) == 1)
+		counter = syscall(SYS_perf_event_open, &attr, 0, -1, -1, 0);
+	if (file)
+		fclose(file);
+}
+
+/* A moment, to measure from. */
+struct moment {
+	double time;
+	uint64_t calls;
+};
+
+static struct moment begin(void)
+{
+	struct moment moment = { .time = now(CLOCK_MONOTONIC) };
+
+	if (counter >= 0 && read(counter, &moment.calls, sizeof(moment.calls)) < 0)
+		err(1, "read the counter");
+	return moment;
+}
+
+/* What each of so many things has cost since. */
+static void print_each(struct moment start, int count)
+{
+	struct moment end = begin();
+
+	printf("each %.9f", (end.time - start.time) / count);
+	if (counter >= 0)
+		printf(" calls %.3f", (double)(end.calls - start.calls) / count);
 }
 
 static void *buffer_of(size_t size)
@@ -140,17 +194,30 @@ static int accepted(int listener)
 	return socket;
 }
 
+static void set_flags(int socket, int flags)
+{
+	if (rfcntl(socket, F_SETFL, flags))
+		err(1, "rfcntl");
+}
+
 static void hold(int connections)
 {
 	int *list = buffer_of(connections * sizeof(*list));
-	int listener = listening();
+	struct pollfd waiting = { .fd = listening(), .events = POLLIN };
+	int last = -1;
 
-	for (int index = 0; index < connections; index++)
-		list[index] = accepted(listener);
-	serve_one((void *)(intptr_t)list[connections - 1]);
+	/* So is what is accepted there in the original. */
+	set_flags(waiting.fd, O_NONBLOCK);
+	for (int index = 0; index < connections; index++) {
+		if (rpoll(&waiting, 1, -1) < 0)
+			err(1, "rpoll");
+		last = list[index] = accepted(waiting.fd);
+	}
+	set_flags(last, 0);
+	serve_one((void *)(intptr_t)last);
 	for (int index = 0; index < connections - 1; index++)
 		rclose(list[index]);
-	rclose(listener);
+	rclose(waiting.fd);
 }
 
 static void serve(int connections)
@@ -193,7 +260,7 @@ static void *connect_many(void *argument)
 static void measure_connect(int threads, int connections)
 {
 	pthread_t *handles = buffer_of(threads * sizeof(*handles));
-	double start = now(CLOCK_MONOTONIC);
+	struct moment start = begin();
 
 	for (int index = 0; index < threads; index++)
 		if (pthread_create(&handles[index], NULL, connect_many,
@@ -201,8 +268,7 @@ static void measure_connect(int threads, int connections)
 			errx(1, "pthread_create");
 	for (int index = 0; index < threads; index++)
 		pthread_join(handles[index], NULL);
-	printf("each %.9f",
-	       (now(CLOCK_MONOTONIC) - start) / (connections / threads * threads));
+	print_each(start, connections / threads * threads);
 	print_usage();
 }
 
@@ -217,16 +283,16 @@ static void measure_echo(size_t size, int rounds)
 {
 	int socket = connected();
 	char *data = buffer_of(size);
-	double start;
+	struct moment start;
 
 	ask(socket, 1, size, rounds);
-	start = now(CLOCK_MONOTONIC);
+	start = begin();
 	for (int round = 0; round < rounds; round++) {
 		send_all(socket, data, size);
 		if (!receive_all(socket, data, size))
 			errx(1, "the server left");
 	}
-	printf("each %.9f", (now(CLOCK_MONOTONIC) - start) / rounds);
+	print_each(start, rounds);
 	rclose(socket);
 	print_usage();
 }
@@ -236,15 +302,15 @@ static void measure_stream(size_t size, int count)
 	int socket = connected();
 	char *data = buffer_of(size);
 	char done;
-	double start;
+	struct moment start;
 
 	ask(socket, 0, size, count);
-	start = now(CLOCK_MONOTONIC);
+	start = begin();
 	for (int index = 0; index < count; index++)
 		send_all(socket, data, size);
 	if (!receive_all(socket, &done, 1))
 		errx(1, "the server left");
-	printf("each %.9f", (now(CLOCK_MONOTONIC) - start) / count);
+	print_each(start, count);
 	rclose(socket);
 	print_usage();
 }
@@ -253,14 +319,14 @@ static void measure_poll(int idle, int rounds)
 {
 	struct pollfd *fds = buffer_of((idle + 1) * sizeof(*fds));
 	char data[64] = { 0 };
-	double start;
+	struct moment start;
 
 	for (int index = 0; index <= idle; index++) {
 		fds[index].fd = connected();
 		fds[index].events = POLLIN;
 	}
 	ask(fds[idle].fd, 1, sizeof(data), rounds);
-	start = now(CLOCK_MONOTONIC);
+	start = begin();
 	for (int round = 0; round < rounds; round++) {
 		send_all(fds[idle].fd, data, sizeof(data));
 		if (rpoll(fds, idle + 1, -1) != 1 || !fds[idle].revents)
@@ -268,7 +334,7 @@ static void measure_poll(int idle, int rounds)
 		if (!receive_all(fds[idle].fd, data, sizeof(data)))
 			errx(1, "the server left");
 	}
-	printf("each %.9f", (now(CLOCK_MONOTONIC) - start) / rounds);
+	print_each(start, rounds);
 	for (int index = 0; index <= idle; index++)
 		rclose(fds[index].fd);
 	print_usage();
@@ -327,6 +393,7 @@ int main(int count, char **words)
 	if (inet_pton(AF_INET, words[2], &address.sin_addr) != 1)
 		errx(2, "no address: %s", words[2]);
 
+	count_calls();
 	if (!strcmp(mode, "serve"))
 		serve(first);
 	else if (!strcmp(mode, "hold"))

@@ -25,9 +25,10 @@ enum How {
     /// The benchmark's own client, the value it prints and what to multiply
     /// that with.
     Own(&'static str, &'static str, f64),
-    /// What the benchmark's client costs per message or connection: its mode
-    /// and first number, then how many twice, as the difference counts.
-    Cost(Tool, &'static str, [usize; 2]),
+    /// How many instructions the benchmark's client takes per message or
+    /// connection: its mode and first number, then how many twice, as the
+    /// difference counts.
+    Cost(&'static str, [usize; 2]),
 }
 
 impl Row {
@@ -58,14 +59,20 @@ impl Row {
                 library,
             ),
             How::Own(client, name, scale) => Ok(own(bench, library, client, name)? * scale),
-            How::Cost(tool, mode, counts) => {
-                difference(mode, counts, |client| counted(bench, library, client, tool))
-            }
+            How::Cost(mode, counts) => difference(mode, counts, |client| {
+                counted(bench, library, client, INSTRUCTIONS)
+            }),
         }
     }
 
-    const fn cost(name: &'static str, tool: Tool, mode: &'static str, counts: [usize; 2]) -> Self {
-        Self::new(name, tool.unit(), How::Cost(tool, mode, counts))
+    /// System calls of the benchmark's client and all of the library's threads
+    /// in it, for each message, connection or poll.
+    const fn calls(name: &'static str, client: &'static str) -> Self {
+        Self::new(name, "system calls", How::Own(client, "calls", 1.0))
+    }
+
+    const fn cost(name: &'static str, mode: &'static str, counts: [usize; 2]) -> Self {
+        Self::new(name, INSTRUCTIONS.unit(), How::Cost(mode, counts))
     }
 }
 
@@ -78,6 +85,7 @@ fn difference(
     Ok(extra / (many - few) as f64)
 }
 
+const INSTRUCTIONS: Tool = Tool::Instructions;
 const MICRO: f64 = 1e6;
 const MILLI: f64 = 1e3;
 /// Seconds for each of 65536 bytes.
@@ -216,26 +224,16 @@ pub const ROWS: &[Row] = &[
         "bytes",
         How::Own("memory 100", "pinned", 1.0),
     ),
-    Row::cost("sending 64 B", Tool::Calls, "stream 64", [200, 1200]),
-    Row::cost("echo of 64 B", Tool::Calls, "echo 64", [50, 250]),
-    Row::cost("sending 64 KB", Tool::Calls, "stream 65536", [10, 60]),
-    Row::cost("echo of 64 KB", Tool::Calls, "echo 65536", [10, 60]),
-    Row::cost("connection", Tool::Calls, "connect 1", [2, 12]),
-    Row::cost(
-        "rpoll of 257 sockets, 256 idle",
-        Tool::Calls,
-        "poll 256",
-        [10, 50],
-    ),
-    Row::cost("sending 64 B", Tool::Instructions, "stream 64", [200, 1200]),
-    Row::cost("echo of 64 B", Tool::Instructions, "echo 64", [50, 250]),
-    Row::cost("connection", Tool::Instructions, "connect 1", [2, 12]),
-    Row::cost(
-        "rpoll of 257 sockets, 256 idle",
-        Tool::Instructions,
-        "poll 256",
-        [10, 50],
-    ),
-    Row::cost("sending 64 KB", Tool::Instructions, "stream 65536", [5, 25]),
-    Row::cost("echo of 64 KB", Tool::Instructions, "echo 65536", [5, 25]),
+    Row::calls("sending 64 B", "stream 64 4000"),
+    Row::calls("echo of 64 B", "echo 64 400"),
+    Row::calls("sending 64 KB", "stream 65536 100"),
+    Row::calls("echo of 64 KB", "echo 65536 60"),
+    Row::calls("connection", "connect 1 20"),
+    Row::calls("rpoll of 257 sockets, 256 idle", "poll 256 40"),
+    Row::cost("sending 64 B", "stream 64", [200, 1200]),
+    Row::cost("echo of 64 B", "echo 64", [50, 250]),
+    Row::cost("connection", "connect 1", [2, 12]),
+    Row::cost("rpoll of 257 sockets, 256 idle", "poll 256", [10, 50]),
+    Row::cost("sending 64 KB", "stream 65536", [5, 25]),
+    Row::cost("echo of 64 KB", "echo 65536", [5, 25]),
 ];
