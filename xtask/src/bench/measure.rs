@@ -14,6 +14,8 @@ use crate::library::Library;
 
 /// Port of the benchmark's own server.
 const PORT: &str = "7600";
+/// Seconds until a client counts as hung, which takes a few at most.
+const PATIENCE: u32 = 20;
 /// Where udpong waits for datagrams.
 const UDPONG_PORT: u16 = 7174;
 
@@ -47,7 +49,7 @@ fn last_figure(client: &str, library: &Library) -> Result<f64> {
 /// Runs the benchmark's own program and returns the value that its client, with
 /// a mode and numbers, prints after `name`.
 pub fn own(bench: &Bench, library: &Library, client: &str, name: &str) -> Result<f64> {
-    let client = run(bench, library, client, "")?;
+    let client = run(bench, library, client, &format!("timeout {PATIENCE}"))?;
     let output = client.output();
     output
         .split_whitespace()

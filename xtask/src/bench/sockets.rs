@@ -233,7 +233,6 @@ pub const ROWS: &[Row] = &[
     Row::cost("sending 64 B", "stream 64", [200, 1200]),
     Row::cost("echo of 64 B", "echo 64", [50, 250]),
     Row::cost("connection", "connect 1", [2, 12]),
-    Row::cost("rpoll of 257 sockets, 256 idle", "poll 256", [10, 50]),
     Row::cost("sending 64 KB", "stream 65536", [5, 25]),
     Row::cost("echo of 64 KB", "echo 65536", [5, 25]),
 ];
