@@ -14,17 +14,24 @@ use std::time::Duration;
 /// How many times the usual time a longer look lasts. It covers the other
 /// side's wake-up.
 const LONGER: u32 = 32;
-/// What a longer look finds within fewer times the usual time, it finds early:
-/// with the other side's wake-up, but not what comes at such intervals anyway.
-const EARLY: u32 = 16;
-/// A sleep that took fewer times the usual time ended soon.
-const SOON: u32 = 64;
-/// The debt, in times the usual time, that ends longer looks.
-const MOST_DEBT: u32 = 4 * LONGER;
-/// What a look that finds something early pays off, in times the usual time.
-const EARNED: u32 = 4;
+/// No look is made to last longer than that.
+const LONGEST: Duration = Duration::from_millis(1);
+/// What a longer look finds in the first part of so many, it finds early: with the
+/// other side's wake-up, but not what comes at such intervals anyway.
+const EARLY: u32 = 2;
+/// A sleep that took fewer longer looks ended soon.
+const SOON: u32 = 2;
+/// The debt, in longer looks, that ends them.
+const MOST_DEBT: u32 = 4;
+/// The part of a longer look that one pays off which finds something early.
+const EARNED: u32 = 8;
 /// The part of the time slept that is paid off.
 const SHARE: u32 = 16;
+
+/// How long a longer look lasts.
+fn longer(usual: Duration) -> Duration {
+    usual.saturating_mul(LONGER).min(LONGEST).max(usual)
+}
 
 /// Whether a thread looks longer than usual before it sleeps, which it does
 /// not at first.
@@ -50,7 +57,7 @@ impl Stretch {
     /// How long the next look lasts where `usual` is usual.
     pub fn time(&self, usual: Duration) -> Duration {
         if self.soon && !self.ruined {
-            usual.saturating_mul(LONGER)
+            longer(usual)
         } else {
             usual
         }
@@ -58,8 +65,8 @@ impl Stretch {
 
     /// A look that was longer than usual has found something after so long.
     pub fn found(&mut self, after: Duration, usual: Duration) {
-        if after < usual.saturating_mul(EARLY) {
-            self.pay(usual.saturating_mul(EARNED), usual);
+        if after < longer(usual) / EARLY {
+            self.pay(longer(usual) / EARNED, usual);
         } else {
             self.owe(after, usual);
         }
@@ -68,7 +75,7 @@ impl Stretch {
     /// A look that lasted `looked` has found nothing, and the sleep after it
     /// took so long.
     pub fn slept(&mut self, looked: Duration, took: Duration, usual: Duration) {
-        self.soon = took < usual.saturating_mul(SOON);
+        self.soon = took < longer(usual).saturating_mul(SOON);
         if looked > usual {
             self.owe(looked, usual);
         }
@@ -77,12 +84,12 @@ impl Stretch {
 
     fn owe(&mut self, time: Duration, usual: Duration) {
         self.debt = self.debt.saturating_add(time);
-        self.ruined |= self.debt >= usual.saturating_mul(MOST_DEBT);
+        self.ruined |= self.debt >= longer(usual).saturating_mul(MOST_DEBT);
     }
 
     fn pay(&mut self, time: Duration, usual: Duration) {
         self.debt = self.debt.saturating_sub(time);
-        self.ruined &= self.debt > usual.saturating_mul(MOST_DEBT - LONGER);
+        self.ruined &= self.debt > longer(usual).saturating_mul(MOST_DEBT - 1);
     }
 }
 
@@ -113,7 +120,7 @@ mod tests {
             let time = self.stretch.time(USUAL);
             assert!(time == USUAL || time == MOST);
             let looked = time.min(delay);
-            if time > USUAL && looked >= USUAL * EARLY {
+            if time > USUAL && looked >= MOST / EARLY {
                 self.wasted += looked;
             }
             self.total += delay;
@@ -189,7 +196,7 @@ mod tests {
             for _ in 0..100_000 {
                 waiter.wait(delay);
             }
-            assert!(waiter.wasted <= USUAL * (MOST_DEBT + LONGER) + waiter.total / SHARE);
+            assert!(waiter.wasted <= MOST * (MOST_DEBT + 1) + waiter.total / SHARE);
             for _ in 0..1000 {
                 waiter.wait(micros(20));
             }
@@ -205,6 +212,19 @@ mod tests {
             waiter.wait(delay());
         }
         assert!(waiter.wasted < waiter.total / 10);
+    }
+
+    #[test]
+    fn looks_are_lengthened_to_a_limit() {
+        let time = |usual| {
+            let mut stretch = Stretch::new();
+            stretch.slept(usual, usual, usual);
+            stretch.time(usual)
+        };
+        assert_eq!(time(micros(200)), LONGEST);
+        assert_eq!(time(LONGEST), LONGEST);
+        assert_eq!(time(LONGEST * 2), LONGEST * 2);
+        assert_eq!(time(Duration::MAX), Duration::MAX);
     }
 
     #[test]

@@ -57,9 +57,9 @@ pub struct Options {
     #[arg(long)]
     pub any_processor: bool,
     /// How long the thread of a channel looks for commands before it sleeps, in
-    /// microseconds; 0 to sleep at once. After a sleep that took fewer than 64
-    /// times as long it looks up to 32 times as long, while that pays
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=1000))]
+    /// microseconds; 0 to sleep at once. After a sleep that ended soon it looks
+    /// longer, up to a millisecond, while that pays
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub look: u32,
     /// Print a line with rates and times every second
     #[arg(long)]

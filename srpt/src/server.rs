@@ -74,7 +74,7 @@ impl Settings {
             memory: memory::of_machine() / 2,
             policy: QpPolicy::Current,
             processors: Processors::allowed(),
-            look: Duration::from_micros(10),
+            look: Duration::from_micros(200),
         }
     }
 }
