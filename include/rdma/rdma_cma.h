@@ -385,8 +385,8 @@ void rdma_destroy_event_channel(struct rdma_event_channel *channel);
 //
 // Returns 0, or -1 with errno: ENODEV without an RDMA device, ENXIO
 // without a uverbs node, EINVAL for an unknown port space or a NULL id,
-// EPERM for an unknown kernel ABI; with a NULL channel also what opening one says. The identifier is freed by
-// rdma_destroy_id. See rdma_create_id(3).
+// EPERM for an unknown kernel ABI; with a NULL channel also what opening one
+// says. The identifier is freed by rdma_destroy_id. See rdma_create_id(3).
 //
 // What the caller has to see to:
 // channel is NULL or alive; id is NULL or writable.

@@ -178,8 +178,9 @@ ssize_t rreadv(int socket, const struct iovec *iov, int iovcnt);
 // flags holds MSG_NOSIGNAL.
 //
 // Returns the number of bytes taken, or -1 with errno: EBADF, ENOTCONN,
-// EFAULT if buf is NULL, EAGAIN, EINTR, EPIPE after a shutdown, ECONNRESET after the peer ended
-// the connection, once ETIMEDOUT or EIO if it broke.
+// EFAULT if buf is NULL, EAGAIN, EINTR, EPIPE after a shutdown,
+// ECONNRESET after the peer ended the connection, once ETIMEDOUT or EIO if
+// it broke.
 //
 // What the caller has to see to:
 // buf may be read for len bytes.

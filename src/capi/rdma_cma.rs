@@ -8,8 +8,8 @@
 //! `rdma_ack_cm_event`, `rdma_event_str` and the port getters, and that
 //! destroying or migrating it ends a call that waits in synchronous mode, with
 //! `ECANCELED`. Waits for events are cancellation points of pthread_cancel(3), the
-//! library's other calls to the kernel are none. Pointers that are passed in must be valid for the duration of
-//! the call only.
+//! library's other calls to the kernel are none. Pointers that are passed in must
+//! be valid for the duration of the call only.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -86,8 +86,8 @@ pub unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_cha
 ///
 /// Returns 0, or -1 with errno: `ENODEV` without an RDMA device, `ENXIO`
 /// without a uverbs node, `EINVAL` for an unknown port space or a NULL `id`,
-/// `EPERM` for an unknown kernel ABI; with a NULL channel also what opening one says. The identifier is freed by
-/// `rdma_destroy_id`. See rdma_create_id(3).
+/// `EPERM` for an unknown kernel ABI; with a NULL channel also what opening one
+/// says. The identifier is freed by `rdma_destroy_id`. See rdma_create_id(3).
 ///
 /// # Safety
 /// `channel` is NULL or alive; `id` is NULL or writable.

@@ -5,7 +5,6 @@
 
 use std::ffi::CStr;
 use std::fmt;
-use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
@@ -37,7 +36,9 @@ unsafe impl Sync for Held {}
 #[repr(C)]
 pub struct Event {
     public: rdma_cm_event,
-    private_data: [MaybeUninit<u8>; RDMA_MAX_PRIVATE_DATA],
+    /// Zero beyond the private data: programs look at a structure of their own
+    /// without asking how long it is.
+    private_data: [u8; RDMA_MAX_PRIVATE_DATA],
     owner: Arc<Id>,
     membership: Option<Arc<Membership>>,
     /// Whether nobody waits for the acknowledgement any more.
@@ -57,7 +58,7 @@ impl Event {
                 // All bytes, since C may read either member.
                 param: unsafe { std::mem::zeroed() },
             },
-            private_data: [const { MaybeUninit::uninit() }; RDMA_MAX_PRIVATE_DATA],
+            private_data: [0; RDMA_MAX_PRIVATE_DATA],
             owner: Arc::clone(owner),
             membership: None,
             completed: false,
@@ -115,7 +116,7 @@ impl Event {
     fn keep(&mut self, data: &[u8]) -> (*const std::ffi::c_void, u8) {
         let length = data.len().min(usize::from(u8::MAX));
         for (to, from) in self.private_data.iter_mut().zip(data.iter().take(length)) {
-            to.write(*from);
+            *to = *from;
         }
         match u8::try_from(length) {
             Ok(0) | Err(_) => (ptr::null(), 0),

@@ -97,8 +97,8 @@ unsafe fn deregister(mr: NonNull<ibv_mr>) -> bool {
     status == 0
 }
 
-/// Zeroed, page-aligned, registered memory of the library's own. The device may write to it at any
-/// time, so it is reached by copies through raw pointers only.
+/// Zeroed, page-aligned, registered memory of the library's own. The device may
+/// write to it at any time, so it is reached by copies through raw pointers only.
 #[derive(Debug)]
 pub struct Region {
     pages: Option<Pages>,

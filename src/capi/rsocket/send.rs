@@ -68,8 +68,9 @@ unsafe fn send_vectors(
 /// `flags` holds `MSG_NOSIGNAL`.
 ///
 /// Returns the number of bytes taken, or -1 with errno: `EBADF`, `ENOTCONN`,
-/// `EFAULT` if `buf` is NULL, `EAGAIN`, `EINTR`, `EPIPE` after a shutdown, `ECONNRESET` after the peer ended
-/// the connection, once `ETIMEDOUT` or `EIO` if it broke.
+/// `EFAULT` if `buf` is NULL, `EAGAIN`, `EINTR`, `EPIPE` after a shutdown,
+/// `ECONNRESET` after the peer ended the connection, once `ETIMEDOUT` or `EIO` if
+/// it broke.
 ///
 /// # Safety
 /// `buf` may be read for `len` bytes.

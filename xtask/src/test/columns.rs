@@ -3,8 +3,8 @@
 //!
 //! `cargo xtask test` runs every suite in the first column and those of
 //! [`SUITES`] in the last one as well, without [`ON_DEMAND`]; with `--matrix` it
-//! runs [`SUITES`] in every column. Their results are in `docs/matrix.md`, which `--matrix` writes,
-//! and any other run with `--record`.
+//! runs [`SUITES`] in every column. Their results are in `docs/matrix.md`, which
+//! `--matrix` writes, and any other run with `--record`.
 
 use anyhow::Result;
 

@@ -69,8 +69,9 @@ fn deep(lab: &Lab) -> Result<()> {
 }
 
 /// What the target's threads do while commands are served: their data (a file in
-/// memory is read and written at once, others through io_uring), telling the device of requests (soft-RoCE wants a write(2) for each
-/// post), waiting. Nothing for memory, nothing for locks.
+/// memory is read and written at once, others through io_uring), telling the device
+/// of requests (soft-RoCE wants a write(2) for each post), waiting. Nothing for
+/// memory, nothing for locks.
 fn system_calls(lab: &Lab) -> Result<()> {
     const EXPECTED: [&str; 10] = [
         "pread64",
