@@ -7,6 +7,7 @@
 //! the only way through which the crate does that. Which commands exist is
 //! said in [`super::ucma`].
 
+use std::ffi::{c_int, c_void};
 use std::mem::size_of;
 use std::os::fd::RawFd;
 
@@ -186,7 +187,7 @@ unsafe fn write_command<C: Command>(
         size_of::<Packet<C>>()
     };
     let result = loop {
-        let bytes = (&raw const packet).cast();
+        let bytes: *const c_void = (&raw const packet).cast();
         // SAFETY: `packet` is `len` readable bytes without padding (the
         // assertion above and both members being plain). The kernel writes at
         // most `room` bytes to `reply`, which the caller vouches for.
@@ -207,14 +208,28 @@ unsafe fn write_command<C: Command>(
     result
 }
 
-/// As write(2), but no cancellation point.
+unsafe extern "C" {
+    /// pthread_setcancelstate(3).
+    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
+}
+
+/// Of `<pthread.h>`.
+const PTHREAD_CANCEL_DISABLE: c_int = 1;
+
+/// As write(2), but no cancellation point. It is still the C library's function,
+/// which programs and tools may have replaced.
 ///
 /// # Safety
 /// As for write(2).
-unsafe fn write_uncancelled(fd: RawFd, bytes: *const libc::c_void, len: usize) -> isize {
-    // SAFETY: the arguments are those of write(2), for which the caller vouches;
-    // its result is an `isize` in a `c_long`, which is as wide.
-    unsafe { libc::syscall(libc::SYS_write, fd, bytes, len) as isize }
+unsafe fn write_uncancelled(fd: RawFd, bytes: *const c_void, len: usize) -> isize {
+    let mut before = 0;
+    // SAFETY: a state, and room for one.
+    unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &mut before) };
+    // SAFETY: the caller vouches for the arguments.
+    let written = unsafe { libc::write(fd, bytes, len) };
+    // SAFETY: the state that was; none is asked for. `errno` stays as it is.
+    unsafe { pthread_setcancelstate(before, std::ptr::null_mut()) };
+    written
 }
 
 /// What the result of `write(2)` says about a command of `len` bytes.
