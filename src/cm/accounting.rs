@@ -13,7 +13,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::lock::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::lock::atomic::{AtomicU32, Ordering};
 use crate::lock::{Condvar, Mutex, locked};
 
 use super::defaults::Defaults;
@@ -26,8 +26,6 @@ const FIRST_COMPLAINT: Duration = Duration::from_secs(4);
 #[derive(Debug, Default)]
 pub struct Accounting {
     arrivals: Mutex<Arrivals>,
-    /// Whether the total of the arrivals is known.
-    is_closed: AtomicBool,
     closed: Condvar,
     completed: AtomicU32,
     waiters: AtomicU32,
@@ -60,7 +58,6 @@ impl Accounting {
     pub fn close(&self, total: u32) {
         let mut arrivals = locked(&self.arrivals);
         arrivals.total = Some(total);
-        self.is_closed.store(true, Ordering::Release);
         self.closed.notify_all();
     }
 
@@ -84,9 +81,11 @@ impl Accounting {
         due
     }
 
-    /// Whether the kernel's object is destroyed.
+    /// Whether the kernel's object is destroyed. Asked before each command: who
+    /// [notes the arrival](Self::arrive) of an event that the command brings
+    /// about, takes the same lock and so sees what was written before.
     pub fn is_closed(&self) -> bool {
-        self.is_closed.load(Ordering::Acquire)
+        locked(&self.arrivals).total.is_some()
     }
 
     /// Notes the type of an event that is about to be handed out, so that a
