@@ -240,7 +240,9 @@ fn prepare(id: &Id, qp: *mut ibv_qp) -> Result<()> {
 /// and the log says why.
 pub fn destroy(id: &Id) {
     let Some(qp) = take(id) else {
-        if id.srq().is_null() {
+        // Who destroys the queue pair still needs its completion queues, and sees
+        // to them.
+        if id.srq().is_null() && !id.state().qp_leaves {
             cq::destroy_both(id);
         }
         return;
@@ -253,11 +255,13 @@ pub fn destroy(id: &Id) {
         log::error!("{id}: {error}");
         let _guard = id.lock_qp();
         id.set_qp(qp);
+        id.state().qp_leaves = false;
         return;
     }
     {
         let mut state = id.state();
         state.qp_initialised = false;
+        state.qp_leaves = false;
         state.attachments.clear();
     }
     log::debug!("{id}: QP destroyed");
@@ -278,5 +282,6 @@ fn take(id: &Id) -> Option<*mut ibv_qp> {
     // The kernel refuses to destroy a queue pair that is attached to a group.
     multicast::detach_all(id);
     id.set_qp(ptr::null_mut());
+    id.state().qp_leaves = true;
     Some(qp)
 }

@@ -72,6 +72,8 @@ pub struct State {
     /// The kernel's INIT attributes were applied to this identifier's queue
     /// pair after the connection request, so accept need not repeat them.
     pub qp_initialised: bool,
+    /// A thread destroys the queue pair, which the identifier names no more.
+    pub qp_leaves: bool,
     /// Completion queues that the library made.
     pub queues: cq::Owned,
     /// Enhanced connection establishment options of both sides.
