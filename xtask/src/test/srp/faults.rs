@@ -77,27 +77,31 @@ fn written(disk: &Disk) -> Result<u64> {
 }
 
 /// Starts a target on the disk that another one had.
-pub fn again(lab: &Lab) -> Result<Target> {
+fn again(lab: &Lab) -> Result<Target> {
     let image = lab.dir.join("disk");
     lab.program.start(&format!("--lun {}", image.display()))
 }
 
-fn killed(lab: &Lab) -> Result<()> {
+/// During writes, ends a target and starts it again. The initiator logs in again,
+/// and nothing that it was told is written is lost.
+pub fn restarted(lab: &Lab, end: impl FnOnce(Target) -> Result<()>) -> Result<()> {
     let (target, session) = lab.session(PATIENT, "")?;
     let disk = session.disk()?;
     let mark = Mark::now()?;
-    let mut target = Some(target);
+    let mut running = None;
     during_writes(&session, &disk, || {
-        if let Some(target) = target.take() {
-            target.kill()?;
-        }
-        target = Some(again(lab)?);
+        end(target)?;
+        running = Some(again(lab)?);
         mark.wait("reconnect succeeded")?;
         Ok(())
     })?;
     session.wait_state("running")?;
-    close(target.context("no target")?, session)?;
+    close(running.context("no target")?, session)?;
     Ok(())
+}
+
+fn killed(lab: &Lab) -> Result<()> {
+    restarted(lab, Target::kill)
 }
 
 fn killed_for_long(lab: &Lab) -> Result<()> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use super::disks::with_loop;
-use super::faults::{PATIENT, again, during_writes};
+use super::faults::{PATIENT, during_writes, restarted};
 use super::login::{ECONNRESET, VERIFY, refused};
 use super::{Case, Lab, case, close};
 use crate::guest::program;
@@ -36,21 +36,7 @@ pub const CASES: &[Case] = &[
 /// Unlike one that is killed, it answers what is under way, as far as that takes no
 /// longer than its limit, and ends well.
 fn ended(lab: &Lab) -> Result<()> {
-    let (target, session) = lab.session(PATIENT, "")?;
-    let disk = session.disk()?;
-    let mark = Mark::now()?;
-    let mut target = Some(target);
-    during_writes(&session, &disk, || {
-        if let Some(target) = target.take() {
-            target.stop()?;
-        }
-        target = Some(again(lab)?);
-        mark.wait("reconnect succeeded")?;
-        Ok(())
-    })?;
-    session.wait_state("running")?;
-    close(target.context("no target")?, session)?;
-    Ok(())
+    restarted(lab, |target| target.stop().map(drop))
 }
 
 /// Long enough for the initiator to abort what is not answered.
