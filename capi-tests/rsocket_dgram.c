@@ -5,6 +5,7 @@
  * those of the library. The original cannot send datagrams over RoCE.
  */
 #include "harness.h"
+#include "rsocket_side.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -526,14 +527,6 @@ TEST(sets, "[fix] rselect and epoll sets take datagram sockets")
 	CHECK_OK(rclose(client));
 	CHECK_OK(rclose(server));
 }
-
-/* A header of the UDP side channel, for IPv4. */
-struct side {
-	uint32_t tag;
-	uint8_t version, op, length, reserved;
-	uint32_t qpn;
-	uint32_t addr;
-} __attribute__((packed));
 
 static const struct side well_formed = { .version = 4, .length = 16 };
 

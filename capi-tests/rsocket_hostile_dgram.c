@@ -5,6 +5,7 @@
  * the program, and others go on to be served.
  */
 #include "rsocket_pair.h"
+#include "rsocket_side.h"
 
 #include <arpa/inet.h>
 
@@ -94,14 +95,6 @@ static void finish(pid_t victim)
 }
 
 /* ---- The side channel ----------------------------------------------------- */
-
-/* A header for IPv4. */
-struct side {
-	uint32_t tag;
-	uint8_t version, op, length, reserved;
-	uint32_t qpn;
-	uint32_t addr;
-} __attribute__((packed));
 
 static int udp_socket(void)
 {
