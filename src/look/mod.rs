@@ -103,24 +103,28 @@ impl Looks<'_> {
 /// the processors are spent on that by a process at a time: what is waited for
 /// needs one as well, and so does a program with many threads that wait.
 #[derive(Debug)]
-pub struct Turn(());
-
-/// Threads that look for longer than usual.
-static TURNS: AtomicUsize = AtomicUsize::new(0);
+pub struct Turn(&'static AtomicUsize);
 
 impl Turn {
     /// A turn, if one is left.
     pub fn take() -> Option<Self> {
         static MOST: OnceCell<usize> = OnceCell::new();
+        /// Threads that look for longer than usual.
+        static TAKEN: AtomicUsize = AtomicUsize::new(0);
         let most = *MOST.get_or_init(|| available_parallelism().map_or(0, |count| count.get() / 2));
-        let turn = Self(());
-        (TURNS.fetch_add(1, Ordering::Relaxed) < most).then_some(turn)
+        Self::of(&TAKEN, most)
+    }
+
+    /// One of `most` turns, of which so many are `taken`.
+    fn of(taken: &'static AtomicUsize, most: usize) -> Option<Self> {
+        let turn = Self(taken);
+        (taken.fetch_add(1, Ordering::Relaxed) < most).then_some(turn)
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        TURNS.fetch_sub(1, Ordering::Relaxed);
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -174,10 +178,13 @@ mod tests {
 
     #[test]
     fn turns_come_back() {
-        let taken: Vec<_> = std::iter::from_fn(Turn::take).collect();
-        let most = available_parallelism().unwrap().get() / 2;
-        assert_eq!(taken.len(), most);
+        // Not those of the process, which other tests take meanwhile.
+        static TAKEN: AtomicUsize = AtomicUsize::new(0);
+        let taken: Vec<_> = std::iter::from_fn(|| Turn::of(&TAKEN, 3)).collect();
+        assert_eq!(taken.len(), 3);
         drop(taken);
-        assert_eq!(Turn::take().is_some(), most > 0);
+        assert!(Turn::of(&TAKEN, 1).is_some());
+        assert!(Turn::of(&TAKEN, 0).is_none());
+        assert_eq!(TAKEN.load(Ordering::Relaxed), 0);
     }
 }
