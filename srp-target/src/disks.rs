@@ -82,12 +82,13 @@ impl Disks {
             match disk.backing.bytes() {
                 Ok(bytes) => {
                     if disk.unit.resize(bytes) {
+                        // Who reads the line may ask the disk at once.
+                        resized(index);
                         say(&format!(
                             "lun {}: now {} blocks",
                             disk.number,
                             disk.unit.blocks()
                         ));
-                        resized(index);
                     }
                 }
                 Err(error) => complain(&format!("lun {}: {error}", disk.number)),
