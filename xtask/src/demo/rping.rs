@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Result, ensure};
 
 use crate::guest::program::{self, Ready, Running};
-use crate::guest::{Bench, device, ip};
+use crate::guest::{Bench, device, ip, rping};
 use crate::report::table;
 
 /// Pings enough that the client can be looked at before it ends.
@@ -18,13 +18,13 @@ pub fn inside(bench: &Bench) -> Result<ExitCode> {
     let ip = ip()?;
     let packets = device::sent_packets()?;
     let connections = device::connections_made()?;
-    let rping = |role| ["rping", role, "-v", "-a", ip.as_str(), "-C", PINGS];
+    let words = |role| ["rping", role, "-v", "-a", ip.as_str(), "-C", PINGS];
 
     println!("$ rping -s -a {ip} -C {PINGS}");
-    let mut server = program::start(&rping("-s"), &bench.ours)?;
+    let mut server = program::start(&words("-s"), &bench.ours)?;
     server.wait_ready(Ready::Listening)?;
     println!("$ rping -c -a {ip} -C {PINGS}");
-    let mut client = program::start(&rping("-c"), &bench.ours)?;
+    let mut client = program::start(&words("-c"), &bench.ours)?;
 
     let mapped = [server.mapped()?, client.mapped()?];
     let results = [
@@ -71,7 +71,7 @@ pub fn inside(bench: &Bench) -> Result<ExitCode> {
 
 /// Waits for the program and judges it.
 fn finish(program: &mut Running, bench: &Bench, mapped: &Path) -> Result<()> {
-    program.wait_success()?;
+    rping::verdict(program.wait_success())?;
     ensure!(bench.ours.is(mapped), "this is not our library");
     ensure!(program.output().contains("ping data"), "no ping data");
     Ok(())

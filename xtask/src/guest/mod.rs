@@ -7,6 +7,7 @@
 
 pub mod device;
 pub mod program;
+pub mod rping;
 pub mod srp;
 
 use std::env;

@@ -9,8 +9,9 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 
 use super::checked::{Run, describe, elements, errors};
+use super::pairing::SLOWLY;
 use crate::guest::program::{self, Ready, Running};
-use crate::guest::{Bench, ip};
+use crate::guest::{Bench, ip, rping};
 use crate::library::Library;
 use crate::report::Suite;
 
@@ -84,29 +85,36 @@ fn clients(bench: &Bench, suite: &mut Suite) -> Result<()> {
     let rows = [
         (
             "rping",
+            // So that it does not use an event channel that it has freed.
+            SLOWLY,
             format!("rping -s -a {ip} -C 2 -v"),
             format!("rping -c -a {ip} -C 2 -v"),
         ),
         (
             "ucmatose",
+            "",
             format!("ucmatose -b {ip} -c 2 -C 2"),
             format!("ucmatose -s {ip} -c 2 -C 2"),
         ),
         (
             "rstream",
+            "",
             format!("rstream -b {ip} -S 100 -C 100 -T v"),
             format!("rstream -s {ip} -S 100 -C 100 -T v"),
         ),
         (
             "riostream",
+            "",
             format!("riostream -b {ip} -S 10000 -C 5 -T v"),
             format!("riostream -s {ip} -S 10000 -C 5 -T v"),
         ),
     ];
-    for (name, server, client) in rows {
-        let mut server = Checked::start(&format!("{name}-server"), &server, &bench.ours)?;
+    for (name, before, server, client) in rows {
+        let start =
+            |role, command| Checked::start(&format!("{name}-{role}"), before, command, &bench.ours);
+        let mut server = start("server", &server)?;
         let client = match server.running.wait_ready(Ready::Listening) {
-            Ok(()) => Checked::start(&format!("{name}-client"), &client, &bench.ours),
+            Ok(()) => start("client", &client),
             Err(error) => Err(error),
         };
         suite.check(
@@ -128,13 +136,14 @@ struct Checked {
 }
 
 impl Checked {
-    fn start(name: &str, command: &str, library: &Library) -> Result<Self> {
+    /// Starts it, with the words `before` in front of the tool's.
+    fn start(name: &str, before: &str, command: &str, library: &Library) -> Result<Self> {
         let findings = std::env::temp_dir().join(format!("{name}.xml"));
         let words = format!(
-            "valgrind {MEMCHECK} --xml=yes --xml-file={} {command}",
+            "{before} valgrind {MEMCHECK} --xml=yes --xml-file={} {command}",
             findings.display()
         );
-        let words: Vec<_> = words.split(' ').collect();
+        let words: Vec<_> = words.split_whitespace().collect();
         Ok(Self {
             running: program::start(&words, library)?,
             findings,
@@ -143,7 +152,7 @@ impl Checked {
 
     /// Waits for its end and judges what memcheck found.
     fn finish(&mut self, library: &Library) -> Result<()> {
-        self.running.wait_success()?;
+        rping::verdict(self.running.wait_success())?;
         let xml = fs::read_to_string(&self.findings).context("memcheck left no findings")?;
         ensure!(
             xml.contains("</valgrindoutput>"),

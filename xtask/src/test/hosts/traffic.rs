@@ -1,13 +1,14 @@
 //! What works across the link: unmodified programs and datagrams to groups,
 //! servers and members on the other machine.
 
+use std::convert::identity;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
 use super::end::{End, PEER_IP};
 use super::remote::Remote;
-use crate::guest::{Bench, device, ip, program, variable};
+use crate::guest::{Bench, device, ip, program, rping, variable};
 use crate::library::Library;
 use crate::report::Suite;
 use crate::test::pairing::SLOWLY;
@@ -24,6 +25,8 @@ struct Row {
     ready: &'static str,
     /// Whether the client is held up, as [`SLOWLY`] does.
     slowly: bool,
+    /// Whether it went well, by how a program ended.
+    verdict: fn(Result<()>) -> Result<()>,
 }
 
 const ROWS: &[Row] = &[
@@ -34,6 +37,7 @@ const ROWS: &[Row] = &[
         pattern: "ping data",
         ready: "",
         slowly: false,
+        verdict: rping::verdict,
     },
     Row {
         name: "ucmatose",
@@ -42,6 +46,7 @@ const ROWS: &[Row] = &[
         pattern: "return status 0",
         ready: "",
         slowly: false,
+        verdict: identity,
     },
     Row {
         name: "udaddy",
@@ -50,6 +55,7 @@ const ROWS: &[Row] = &[
         pattern: "return status 0",
         ready: "",
         slowly: false,
+        verdict: identity,
     },
     Row {
         name: "mckey",
@@ -58,6 +64,7 @@ const ROWS: &[Row] = &[
         pattern: "return status 0",
         ready: "joined dgid",
         slowly: true,
+        verdict: identity,
     },
 ];
 
@@ -105,7 +112,7 @@ fn run_row(row: &Row, remote: &Remote, there: &Library, here: &Library) -> Resul
         words.splice(0..0, SLOWLY.split_whitespace());
     }
     let mut client = program::start(&words, here)?;
-    let ended = client.wait_success();
+    let ended = (row.verdict)(client.wait_success());
     let said = || server.output().unwrap_or_default();
     ended.with_context(|| format!("the server said: {}", said()))?;
     ensure!(
@@ -114,7 +121,7 @@ fn run_row(row: &Row, remote: &Remote, there: &Library, here: &Library) -> Resul
         row.pattern,
         client.said()
     );
-    server.wait_success()?;
+    (row.verdict)(server.wait_success())?;
     ensure!(
         device::sent_packets()? > packets,
         "no packet was sent by the RDMA device"

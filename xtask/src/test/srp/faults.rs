@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::{Case, Lab, Unjudged, case, clean, close, thorough};
 use crate::guest::program::{self, Ready, Running};
+use crate::guest::rping;
 use crate::guest::srp::initiator::{self, Disk, Session};
 use crate::guest::srp::kernel_log::Mark;
 use crate::guest::srp::target::Target;
@@ -203,8 +204,7 @@ fn connections_work() -> Result<bool> {
     let mut server = program::start(&words("-s"), &Library::Original)?;
     server.wait_ready(Ready::Listening)?;
     let mut client = program::start(&words("-c"), &Library::Original)?;
-    let ended = client.wait_for(LIMIT)?;
-    Ok(ended.is_some_and(|status| status.success()))
+    Ok(rping::verdict(client.wait_success()).is_ok())
 }
 
 fn device(lab: &Lab) -> Result<()> {
