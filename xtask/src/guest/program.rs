@@ -112,8 +112,14 @@ impl Running {
         condition: impl Fn(&Self) -> Result<bool>,
     ) -> Result<()> {
         let deadline = Instant::now() + LIMIT;
-        while !condition(self)? {
-            if let Some(status) = self.child.try_wait()? {
+        loop {
+            // Looked at before the condition: the last that it does may be what
+            // is waited for.
+            let ended = self.child.try_wait()?;
+            if condition(self)? {
+                return Ok(());
+            }
+            if let Some(status) = ended {
                 bail!(
                     "{} ended with {status} before it {what}: {}",
                     self.name,
@@ -125,7 +131,6 @@ impl Running {
             }
             thread::sleep(LOOK_AGAIN);
         }
-        Ok(())
     }
 
     /// The librdmacm file that it has mapped.
