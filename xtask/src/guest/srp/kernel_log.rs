@@ -1,29 +1,39 @@
 //! What the kernel has said since some moment.
 
-use anyhow::Result;
+use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context, Result};
 
 use super::{sh, until};
 
-/// A moment.
-#[derive(Clone, Copy)]
-pub struct Mark {
-    seconds: f64,
-}
+/// A moment: a line in the log.
+pub struct Mark(String);
 
 impl Mark {
     /// Now.
     pub fn now() -> Result<Self> {
-        let log = sh("dmesg")?;
-        let seconds = log.lines().filter_map(time).next_back().unwrap_or(0.0);
-        Ok(Self { seconds })
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let line = format!("xtask: mark {}-{number}", std::process::id());
+        fs::write("/dev/kmsg", &line).context("cannot write to the kernel's log")?;
+        Ok(Self(line))
     }
 
     /// What was said since then, without the times.
     pub fn since(&self) -> Result<Vec<String>> {
-        Ok(sh("dmesg")?
+        let log = sh("dmesg")?;
+        let lines: Vec<_> = log
             .lines()
-            .filter(|line| time(line).is_some_and(|seconds| seconds > self.seconds))
-            .filter_map(|line| Some(line.split_once("] ")?.1.to_owned()))
+            .filter_map(|line| Some(line.split_once("] ")?.1))
+            .collect();
+        // A log that has lost the mark has nothing older either.
+        let mark = lines.iter().rposition(|line| *line == self.0);
+        let since = lines.get(mark.map_or(0, |mark| mark + 1)..);
+        Ok(since
+            .unwrap_or_default()
+            .iter()
+            .map(|line| (*line).to_owned())
             .collect())
     }
 
@@ -33,10 +43,4 @@ impl Mark {
             Ok(self.since()?.into_iter().find(|line| line.contains(text)))
         })
     }
-}
-
-/// The time of a line: `[   12.345678] …`.
-fn time(line: &str) -> Option<f64> {
-    let (time, _) = line.strip_prefix('[')?.split_once(']')?;
-    time.trim().parse().ok()
 }
