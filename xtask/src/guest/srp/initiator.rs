@@ -127,6 +127,11 @@ impl Session {
         )
     }
 
+    /// How many channels it has.
+    pub fn channels(&self) -> Result<usize> {
+        Ok(self.host_value("ch_count")?.parse()?)
+    }
+
     /// Waits until it has exactly so many disks, by rising logical unit number,
     /// and their driver is done with them.
     ///

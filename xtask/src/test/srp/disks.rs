@@ -418,14 +418,23 @@ fn file_system(lab: &Lab) -> Result<()> {
 }
 
 fn flush(lab: &Lab) -> Result<()> {
-    let (mut target, session) = lab.session("", "--stats")?;
-    let disk = session.disk()?.path();
-    sh(&format!(
-        "dd if=/dev/zero of={} bs=4k count=1 conv=fsync,notrunc",
-        disk.display()
-    ))?;
-    // Besides reads and writes, one other command: SYNCHRONIZE CACHE.
-    target.wait_output(" 1 other", 1)?;
+    let (target, session) = lab.session("", "--stats")?;
+    let disk = session.disk()?;
+    // Besides reads and writes, one other kind of command: SYNCHRONIZE CACHE. They
+    // are counted by the second, so there are more than one machine keeps waiting.
+    disk.fio("--rw=write --bs=4k --size=256k --fsync=1")?;
+    until("the target counts other commands", || {
+        let said = target.output();
+        let mut others = said.lines().filter_map(others);
+        Ok(others.any(|count| count != "0").then_some(()))
+    })
+    .with_context(|| target.output())?;
     close(target, session)?;
     Ok(())
+}
+
+/// Of a line of statistics, the commands that neither read nor wrote.
+fn others(line: &str) -> Option<&str> {
+    let (counts, _) = line.split_once(" other)")?;
+    counts.rsplit(' ').next()
 }

@@ -49,7 +49,7 @@ fn one_channel(lab: &Lab) -> Result<()> {
 
 fn several_channels(lab: &Lab) -> Result<()> {
     let (mut target, session) = lab.session("", "")?;
-    let channels: usize = session.host_value("ch_count")?.parse()?;
+    let channels = session.channels()?;
     ensure!(channels > 1, "the initiator made one channel only");
     target.wait_output("login ", channels)?;
     session.disk()?.fio("--rw=randread --bs=4k --size=1m")?;
@@ -169,8 +169,10 @@ fn too_many(lab: &Lab) -> Result<()> {
         "0x00010001",
     )?;
     target.wait_output("too many sessions", 1)?;
+    let channels = first.channels()?;
     first.logout()?;
-    target.wait_output("logout ", 1)?;
+    // The session lives as long as one of them.
+    target.wait_output("logout ", channels)?;
     let second = initiator::login(target.address(), "initiator_ext=0000000000000009")?;
     close(target, second)?;
     Ok(())
@@ -274,7 +276,7 @@ fn many_logins(lab: &Lab) -> Result<()> {
     let mut cycle = |target: &mut Target| -> Result<()> {
         let session = initiator::login(target.address(), "")?;
         session.disk()?;
-        channels += session.host_value("ch_count")?.parse::<usize>()?;
+        channels += session.channels()?;
         session.logout()?;
         // The initiator does not wait for the target's end of it.
         target.wait_output("logout ", channels)
