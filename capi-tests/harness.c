@@ -147,6 +147,23 @@ static bool wait_process(pid_t pid, unsigned int seconds, int *status)
 	}
 }
 
+/*
+ * Kills what is left of the group of a case and waits until it is gone, so that
+ * the next case finds no port or device in use. Not for ever: the kernel may hold
+ * one that waits for the end of a removal.
+ */
+static void end_group(pid_t group)
+{
+	const struct timespec pause = { .tv_nsec = 5000000 };
+	uint64_t deadline = now_ms() + KILL_GRACE * 1000;
+	pid_t ended;
+
+	kill(-group, SIGKILL);
+	while ((ended = waitpid(-group, NULL, WNOHANG)) >= 0 && now_ms() < deadline)
+		if (ended == 0)
+			nanosleep(&pause, NULL);
+}
+
 /* How many times longer everything may take; slow tools ask for more. */
 static unsigned int patience(void)
 {
@@ -167,7 +184,10 @@ static int supervise(void (*function)(void), unsigned int seconds)
 	seconds *= patience();
 	ended = wait_process(pid, seconds, &status);
 
-	kill(-pid, SIGKILL);
+	if (ended)
+		end_group(pid);
+	else
+		kill(-pid, SIGKILL);
 	if (report->file)
 		snprintf(where, sizeof(where), "%s:%d", base_name(report->file),
 			 report->line);
@@ -177,6 +197,7 @@ static int supervise(void (*function)(void), unsigned int seconds)
 			       where);
 			exit(EXIT_FAILED);
 		}
+		end_group(pid);
 		snprintf(report->reason, sizeof(report->reason),
 			 "no end within %u s, last seen at %s", seconds, where);
 		return EXIT_FAILED;
@@ -244,6 +265,8 @@ int main(int argc, char **argv)
 	sigemptyset(&child);
 	sigaddset(&child, SIGCHLD);
 	sigprocmask(SIG_BLOCK, &child, NULL);
+	/* Children that a case leaves behind are this process's to wait for. */
+	prctl(PR_SET_CHILD_SUBREAPER, 1);
 	test_netdev(); /* learn it while the device exists */
 
 	for (struct test_case *test = first_case; test; test = test->next) {
@@ -787,6 +810,60 @@ void rxe_renew(void)
 	while (device_exists() && now_ms() < deadline)
 		nanosleep(&pause, NULL);
 	rxe_add();
+}
+
+/* How often a thread has gone to sleep; 0 unless it sleeps now. */
+static unsigned long sleeps_of(const char *thread)
+{
+	unsigned long sleeps = 0;
+	bool asleep = false;
+	char path[320], line[128];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%s/status", thread);
+	file = fopen(path, "r");
+	while (file && fgets(line, sizeof(line), file)) {
+		asleep |= strncmp(line, "State:\tS", 8) == 0;
+		sscanf(line, "voluntary_ctxt_switches: %lu", &sleeps);
+	}
+	if (file)
+		fclose(file);
+	return asleep ? sleeps : 0;
+}
+
+/* The sum of it for all threads but the caller; 0 unless all sleep. */
+static unsigned long others_sleep(void)
+{
+	DIR *threads = opendir("/proc/self/task");
+	unsigned long total = 0, sleeps = 1;
+	char own[16];
+
+	CHECK(threads);
+	snprintf(own, sizeof(own), "%d", (int)gettid());
+	for (struct dirent *entry; sleeps && (entry = readdir(threads));) {
+		if (entry->d_name[0] == '.' || strcmp(entry->d_name, own) == 0)
+			continue;
+		sleeps = sleeps_of(entry->d_name);
+		total += sleeps;
+	}
+	closedir(threads);
+	return sleeps ? total : 0;
+}
+
+void await_sleep(void)
+{
+	/* Counted in looks: who gets no processor is not asleep. */
+	enum { ENOUGH = 10, MOST = 250 };
+	const struct timespec pause = { .tv_nsec = 20000000 };
+	unsigned long before = 0;
+
+	for (int look = 0, same = 0; look < MOST && same < ENOUGH; look++) {
+		unsigned long now = others_sleep();
+
+		same = now && now == before ? same + 1 : 0;
+		before = now;
+		nanosleep(&pause, NULL);
+	}
 }
 
 unsigned int open_descriptors(void)

@@ -284,6 +284,12 @@ struct sockaddr *second_addr(uint16_t port);
 /* Until a device knows an IPv4 address that its interface was given. */
 void wait_for_gid(const char *device, const struct sockaddr *addr);
 
+/*
+ * Until all other threads of this process have slept for a while without waking,
+ * so that those that were to wait for something do; or until that takes too long.
+ */
+void await_sleep(void);
+
 /* Open descriptors of this process. */
 unsigned int open_descriptors(void);
 /* Bytes in use on the heap of this process (malloc of the C library). */
