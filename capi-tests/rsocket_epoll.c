@@ -9,6 +9,7 @@
 
 #include <netinet/tcp.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <time.h>
@@ -316,18 +317,17 @@ TEST(timeouts, "67 [fix] waiting takes as long as asked for: not at all, a while
 	close_ends(&e);
 }
 
-static volatile sig_atomic_t signals;
-
-static void count_signal(int number)
+static void ignore_signal(int number)
 {
 	(void)number;
-	signals++;
 }
+
+static atomic_bool interrupted_once;
 
 static void *send_signals(void *argument)
 {
-	/* Until one comes while the thread waits. */
-	while (!signals) {
+	/* Until one comes while the thread waits: the first may be too early. */
+	while (!interrupted_once) {
 		poll(NULL, 0, 50);
 		pthread_kill(*(pthread_t *)argument, SIGUSR1);
 	}
@@ -336,16 +336,17 @@ static void *send_signals(void *argument)
 
 TEST(interrupted, "[fix] a signal ends waiting with EINTR, even if calls are restarted")
 {
-	struct sigaction action = { .sa_handler = count_signal, .sa_flags = SA_RESTART };
+	struct sigaction action = { .sa_handler = ignore_signal, .sa_flags = SA_RESTART };
 	pthread_t self = pthread_self(), thread;
 	struct epoll_event got;
 
 	CHECK_OK(sigaction(SIGUSR1, &action, NULL));
 	make_both();
 	for (int i = 0; i < 2; i++) {
-		signals = 0;
+		interrupted_once = false;
 		CHECK_OK(pthread_create(&thread, NULL, send_signals, &self));
 		CHECK_ERRNO(both.calls[i].wait(both.sets[i], &got, 1, LONG), EINTR);
+		interrupted_once = true;
 		CHECK_OK(pthread_join(thread, NULL));
 	}
 	close_both();
@@ -419,11 +420,42 @@ static void give(struct trial *t, int fd, size_t length)
 	CHECK_EQ(t->c.send(fd, data, length, 0), (ssize_t)length);
 }
 
+/* What was given may still be on its way to the socket. */
+static void await_data(struct trial *t, int fd)
+{
+	struct pollfd arrived = { .fd = fd, .events = POLLIN };
+
+	CHECK_EQ(t->c.poll(&arrived, 1, LONG), 1);
+}
+
 static void take(struct trial *t, int fd, size_t length)
 {
 	char data[1000];
 
 	CHECK_EQ(t->c.recv(fd, data, length, MSG_WAITALL), (ssize_t)length);
+}
+
+/*
+ * Until the connection is still: that a message of its own has arrived is an edge
+ * as well, as long as there is data.
+ */
+static void settle(struct trial *t)
+{
+	struct trial quiet = *t;
+	int fds[] = { t->e.client, t->e.server };
+	struct epoll_event got;
+
+	quiet.set = t->c.create(0);
+	for (int i = 0; i < 2; i++) {
+		give(t, fds[1 - i], 1);
+		await_data(t, fds[i]);
+		add(&quiet, fds[i], EPOLLIN | EPOLLET, i);
+	}
+	while (t->c.wait(quiet.set, &got, 1, 100) == 1)
+		;
+	for (int i = 0; i < 2; i++)
+		take(t, fds[i], 1);
+	CHECK_OK(t->c.close(quiet.set));
 }
 
 /* Runs it with TCP's sockets and with the library's. */
@@ -437,6 +469,7 @@ static void on_both(void (*run)(struct trial *))
 	CHECK_OK(t.c.close(t.e.listener));
 
 	t = (struct trial){ .c = library(), .e = make_ends(test_addr(PORT)) };
+	settle(&t);
 	t.set = t.c.create(0);
 	run(&t);
 	CHECK_OK(t.c.close(t.set));
@@ -577,12 +610,8 @@ static void run_turns(struct trial *t)
 	give(t, t->e.server, 1);
 	for (int i = 0; i < 3; i++)
 		add(t, fds[i], EPOLLIN, i);
-	/* What was given may still be on its way to a socket. */
-	for (int i = 0; i < 2; i++) {
-		struct pollfd arrived = { .fd = fds[i], .events = POLLIN };
-
-		CHECK_EQ(t->c.poll(&arrived, 1, LONG), 1);
-	}
+	for (int i = 0; i < 2; i++)
+		await_data(t, fds[i]);
 	for (int i = 0; i < 30; i++) {
 		struct epoll_event got;
 
@@ -713,12 +742,6 @@ static void *wait_long(void *argument)
 	return NULL;
 }
 
-static void let_sleep(void)
-{
-	/* What comes then must be told of in either case. */
-	poll(NULL, 0, 200);
-}
-
 static void run_threads(struct trial *t)
 {
 	struct waiting waiting[4];
@@ -729,7 +752,7 @@ static void run_threads(struct trial *t)
 		waiting[i].t = t;
 		CHECK_OK(pthread_create(&threads[i], NULL, wait_long, &waiting[i]));
 	}
-	let_sleep();
+	await_sleep();
 	give(t, t->e.client, 1);
 	for (int i = 0; i < 4; i++) {
 		CHECK_OK(pthread_join(threads[i], NULL));
@@ -753,7 +776,7 @@ TEST(closed_meanwhile, "70 [fix] a set that is closed lets go of a thread that w
 	t.set = t.c.create(0);
 	add(&t, t.e.server, EPOLLIN, 1);
 	CHECK_OK(pthread_create(&thread, NULL, wait_long, &waiting));
-	let_sleep();
+	await_sleep();
 	CHECK_OK(t.c.close(t.set));
 	CHECK_OK(pthread_join(thread, NULL));
 	CHECK_EQ(waiting.result, -1);
