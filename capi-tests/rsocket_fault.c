@@ -362,7 +362,7 @@ static void await_waiting(void)
 {
 	for (int i = 0; i < 2; i++)
 		AWAIT(shared->sides[i].waiting == CALLS);
-	/* They are about to wait. */
+	/* They are about to wait; they must end in either case. */
 	poll(NULL, 0, 200);
 }
 
@@ -394,8 +394,7 @@ TEST(removed_listener, "the device is removed: a wait for a connection ends [rac
 	second_add();
 	listener = listen_on(second_addr(PORT), 2);
 	CHECK_OK(pthread_create(&accepting, NULL, accept_nothing, &listener));
-	/* Let it fall asleep; it must wake in either case. */
-	poll(NULL, 0, 200);
+	await_sleep();
 	/* Linux before 7 ends the removal only when this process has ended. */
 	CHECK_OK(pthread_create(&removal, NULL, remove_device, NULL));
 	CHECK_OK(pthread_join(accepting, NULL));

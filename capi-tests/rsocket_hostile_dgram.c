@@ -67,12 +67,11 @@ static void await_echo(void)
 {
 	struct sockaddr *addr = test_addr(PORT);
 	int fd = rsocket(AF_INET, SOCK_DGRAM, 0);
-	uint64_t start = now_ms();
 	char out[20], in[SLOT];
 
 	CHECK(fd >= 0);
+	/* For as long as a case may take: the victim may have much to do before. */
 	for (int round = 0, answers = 0; answers < 20; round++) {
-		CHECK(now_ms() - start < WAIT);
 		snprintf(out, sizeof(out), "round %d", round);
 		CHECK_EQ(rsendto(fd, out, sizeof(out), 0, addr, addr_length(addr)), sizeof(out));
 		if (!(poll_one(fd, POLLIN, 200) & POLLIN))

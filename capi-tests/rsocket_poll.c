@@ -199,8 +199,7 @@ TEST(added, "68 what is added to a set while a thread waits for it wakes the thr
 	CHECK(waiting.set >= 0);
 	CHECK_OK(epoll.ctl(waiting.set, EPOLL_CTL_ADD, e.listener, &event));
 	CHECK_OK(pthread_create(&thread, NULL, wait_for_event, &waiting));
-	/* Let it fall asleep; it must wake in either case. */
-	usleep(300000);
+	await_sleep();
 	CHECK_EQ(rsend(e.client, "x", 1, 0), 1);
 	CHECK_EQ(poll_one(e.server, POLLIN, LONG), POLLIN);
 	event.data.u64 = 8;
