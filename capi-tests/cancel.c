@@ -10,14 +10,6 @@
 #include <pthread.h>
 #include <unistd.h>
 
-/* Until the other thread of this process sleeps in the kernel. */
-static void let_it_block(void)
-{
-	const struct timespec pause = { .tv_nsec = 200000000 };
-
-	nanosleep(&pause, NULL);
-}
-
 /* Starts a thread, cancels it while it waits, and sees it end. */
 static void cancel_waiting(void *(*run)(void *), void *argument)
 {
@@ -25,7 +17,7 @@ static void cancel_waiting(void *(*run)(void *), void *argument)
 	void *result;
 
 	CHECK_OK(pthread_create(&thread, NULL, run, argument));
-	let_it_block();
+	await_sleep();
 	CHECK_OK(pthread_cancel(thread));
 	CHECK_OK(pthread_join(thread, &result));
 	CHECK(result == PTHREAD_CANCELED);

@@ -142,14 +142,17 @@ enum answer { NO_REQUEST, HOLD, ACCEPT };
 /* No event came. */
 static const enum rdma_cm_event_type NONE = (enum rdma_cm_event_type)EVENT_INTERNAL;
 
-/* Takes all events of a connection that come until it is over or quiet. */
-static enum rdma_cm_event_type take_last(struct rdma_event_channel *channel)
+/*
+ * Takes all events of a connection that come until it is over, or quiet for so
+ * many milliseconds.
+ */
+static enum rdma_cm_event_type take_last(struct rdma_event_channel *channel, int quiet)
 {
 	struct pollfd entry = { .fd = channel->fd, .events = POLLIN };
 	enum rdma_cm_event_type last = NONE;
 
 	while (last != RDMA_CM_EVENT_DISCONNECTED && last != RDMA_CM_EVENT_REJECTED &&
-	       last != RDMA_CM_EVENT_UNREACHABLE && poll(&entry, 1, 1000) > 0) {
+	       last != RDMA_CM_EVENT_UNREACHABLE && poll(&entry, 1, quiet) > 0) {
 		struct rdma_cm_event *event = next_event(channel, 0);
 
 		last = event->event;
@@ -160,6 +163,7 @@ static enum rdma_cm_event_type take_last(struct rdma_event_channel *channel)
 
 static enum rdma_cm_event_type lose_client(void (*run)(struct peer *), enum answer answer)
 {
+	const bool connected = run == client_established || run == client_disconnecting;
 	struct rdma_conn_param param = usual_param();
 	enum rdma_cm_event_type last = NONE;
 	struct peer peer;
@@ -183,7 +187,8 @@ static enum rdma_cm_event_type lose_client(void (*run)(struct peer *), enum answ
 	if (answer == HOLD && rdma_accept(pair.server, &param))
 		CHECK(errno > 0);
 	if (answer != NO_REQUEST) {
-		last = take_last(pair.server_channel);
+		/* One that was not connected may never hear of the end. */
+		last = take_last(pair.server_channel, connected ? EVENT_TIMEOUT * 1000 : 1000);
 		rdma_destroy_qp(pair.server);
 		CHECK_OK(rdma_destroy_id(pair.server));
 		pair.server = NULL;
@@ -333,7 +338,7 @@ static enum rdma_cm_event_type lose_server(void (*run)(struct peer *), bool befo
 		CHECK(poll(&entry, 1, EVENT_TIMEOUT * 1000) == 1);
 		kill_peer(&peer);
 	}
-	last = take_last(pair.client_channel);
+	last = take_last(pair.client_channel, EVENT_TIMEOUT * 1000);
 	if (last == RDMA_CM_EVENT_DISCONNECTED)
 		CHECK_OK(rdma_disconnect(pair.client));
 	rdma_destroy_qp(pair.client);

@@ -356,14 +356,6 @@ static void *get_and_ack(void *argument)
 	return NULL;
 }
 
-/* Until another thread of this process sleeps in the kernel's event wait. */
-static void let_others_block(void)
-{
-	const struct timespec pause = { .tv_nsec = 200000000 };
-
-	nanosleep(&pause, NULL);
-}
-
 TEST(destroy_under_reader, "an id destroyed while a thread waits on its channel: it waits on")
 {
 	struct rdma_event_channel *channel = make_channel();
@@ -371,7 +363,7 @@ TEST(destroy_under_reader, "an id destroyed while a thread waits on its channel:
 	pthread_t thread;
 
 	CHECK_OK(pthread_create(&thread, NULL, get_and_ack, channel));
-	let_others_block();
+	await_sleep();
 	CHECK_OK(rdma_destroy_id(id));
 	id = make_id(channel, RDMA_PS_TCP);
 	CHECK_OK(rdma_resolve_addr(id, NULL, test_addr(7), 5000));
@@ -398,9 +390,9 @@ TEST(channel_under_reader, "a channel destroyed while a thread waits for its eve
 	pthread_t thread;
 
 	CHECK_OK(pthread_create(&thread, NULL, wait_for_ever, channel));
-	let_others_block();
+	await_sleep();
 	rdma_destroy_event_channel(channel);
-	let_others_block();
+	await_sleep();
 	CHECK(!atomic_load(&told));
 }
 
@@ -422,7 +414,7 @@ TEST(destroy_under_get_request, "a listener destroyed while a thread waits in ge
 	CHECK_OK(rdma_bind_addr(listener, test_addr(0)));
 	CHECK_OK(rdma_listen(listener, 4));
 	CHECK_OK(pthread_create(&thread, NULL, wait_for_request, listener));
-	let_others_block();
+	await_sleep();
 	CHECK_OK(rdma_destroy_id(listener));
 	CHECK_OK(pthread_join(thread, NULL));
 	CHECK(open_descriptors() < before + 2);
@@ -440,7 +432,7 @@ TEST(destroy_under_resolve, "an id destroyed while a thread waits in resolve_add
 	pthread_t thread;
 
 	CHECK_OK(pthread_create(&thread, NULL, resolve_nobody, id));
-	let_others_block();
+	await_sleep();
 	CHECK_OK(rdma_destroy_id(id));
 	CHECK_OK(pthread_join(thread, NULL));
 }
@@ -967,6 +959,8 @@ TEST(get_request_threads, "several threads get the requests of one listener, eac
 			rdma_destroy_event_channel(pairs[i].client_channel);
 		}
 	}
+	/* All wait for one more. */
+	await_sleep();
 	CHECK_OK(rdma_destroy_id(listener));
 	for (int i = 0; i < THREADS; i++) {
 		CHECK_OK(pthread_join(threads[i], &result));
