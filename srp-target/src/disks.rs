@@ -2,6 +2,9 @@
 //! number, resized on request.
 
 use std::io;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use srpt::backing::Backing;
@@ -14,6 +17,14 @@ use crate::output::{complain, say};
 /// Most disks of one target.
 const MOST: usize = 256;
 
+/// How long what is to be served may be in use yet. Files that a process had in an
+/// io_uring are let go of by the kernel some time after its end, so that a target
+/// which is started in place of another may find them locked.
+const RELEASE: Duration = Duration::from_secs(5);
+
+/// How often to look whether it is free; there is nothing to wait for.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
 /// A disk with its number.
 #[derive(Debug)]
 pub struct Disk {
@@ -25,6 +36,14 @@ pub struct Disk {
     pub backing: Backing,
 }
 
+impl Disk {
+    /// Whether this is where its data is.
+    fn is_at(&self, path: &Path) -> bool {
+        path.canonicalize()
+            .is_ok_and(|path| path == self.backing.path)
+    }
+}
+
 /// All disks, by rising number; places in this order are what the rest of the
 /// program calls the index of a disk.
 #[derive(Debug)]
@@ -34,7 +53,8 @@ pub struct Disks {
 }
 
 impl Disks {
-    /// Opens what the command line names.
+    /// Opens what the command line names. What another process has is waited for
+    /// up to five seconds.
     ///
     /// # Errors
     /// Which one cannot be served, and why.
@@ -49,7 +69,9 @@ impl Disks {
             if all.iter().any(|disk| disk.number == number) {
                 bail!("two disks have the logical unit number {number}");
             }
-            let disk = open(lun, number, read_only || lun.read_only)
+            let served = all.iter().any(|disk| disk.is_at(&lun.path));
+            let patience = if served { Duration::ZERO } else { RELEASE };
+            let disk = open(lun, number, read_only || lun.read_only, patience)
                 .with_context(|| format!("cannot serve {}", lun.path.display()))?;
             distinct(&disk, &all)?;
             all.push(disk);
@@ -124,8 +146,8 @@ fn distinct(disk: &Disk, others: &[Disk]) -> Result<()> {
     }
 }
 
-fn open(lun: &LunOption, number: u16, read_only: bool) -> Result<Disk> {
-    let backing = Backing::open(&lun.path, read_only).map_err(explain)?;
+fn open(lun: &LunOption, number: u16, read_only: bool, patience: Duration) -> Result<Disk> {
+    let backing = claim(&lun.path, read_only, patience).map_err(explain)?;
     let bytes = backing.bytes()?;
     let identity = match &lun.serial {
         Some(serial) => Identity::from_serial(serial),
@@ -147,6 +169,21 @@ fn open(lun: &LunOption, number: u16, read_only: bool) -> Result<Disk> {
         unit,
         backing,
     })
+}
+
+/// Opens what nobody else uses, or will not use any more soon.
+fn claim(path: &Path, read_only: bool, patience: Duration) -> io::Result<Backing> {
+    let deadline = Instant::now() + patience;
+    loop {
+        let opened = Backing::open(path, read_only);
+        let used = opened.as_ref().is_err_and(|error| {
+            matches!(error.raw_os_error(), Some(libc::EWOULDBLOCK | libc::EBUSY))
+        });
+        if !used || Instant::now() >= deadline {
+            return opened;
+        }
+        thread::sleep(LOOK_AGAIN);
+    }
 }
 
 /// Puts what the error number does not say into words.
@@ -202,6 +239,13 @@ mod tests {
         assert!(error(&[lun(&small, "")]).contains("511 bytes"));
         let twice = [lun(&good, ""), lun(&good, "")];
         assert!(error(&twice).contains("another program"));
+        let other = Backing::open(good.path(), false).unwrap();
+        let locked = [lun(&good, "")];
+        thread::scope(|scope| {
+            let opener = scope.spawn(|| Disks::open(&locked, false));
+            drop(other);
+            assert!(opener.join().unwrap().is_ok());
+        });
         let same = [lun(&good, ",lun=3"), lun(&small, ",lun=3")];
         assert!(error(&same).contains("number 3"));
         assert!(error(&["/nonexistent".parse().unwrap()]).contains("/nonexistent"));

@@ -7,35 +7,23 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{names, read, sh, until, write};
+use super::{names, read, sh, unload, until, write};
 use crate::guest::variable;
 
 const PORTS: &str = "/sys/class/srp_remote_ports";
 const HOSTS: &str = "/sys/class/scsi_host";
 
-/// Loads the module anew, with parameters such as `ch_count=1`.
+/// Loads the module anew, with parameters such as `ch_count=1`: loaded, it would
+/// keep those that it has.
+///
+/// A session that has ended may have left a disk that somebody still has open, or
+/// that the kernel is still looking at: each such use is waited for.
 pub fn load(parameters: &str) -> Result<()> {
-    unload()?;
+    unload("ib_srp")?;
     sh(&format!(
         "modprobe -a sd_mod sg
          modprobe ib_srp {parameters}"
     ))?;
-    Ok(())
-}
-
-/// Unloads the module, if it is there: loaded, it would keep its parameters.
-///
-/// A session that has ended may have left a disk that somebody still has open, or
-/// that the kernel is still looking at: each such use is waited for.
-fn unload() -> Result<()> {
-    let module = Path::new("/sys/module/ib_srp");
-    if !module.exists() {
-        return Ok(());
-    }
-    until("nobody uses ib_srp", || {
-        Ok((read(module.join("refcnt"))? == "0").then_some(()))
-    })?;
-    sh("modprobe -r ib_srp")?;
     Ok(())
 }
 

@@ -18,7 +18,7 @@ use super::program::LOOK_AGAIN;
 use crate::process;
 
 /// Longest that anything may take; everything is emulated.
-pub const LIMIT: Duration = Duration::from_secs(180);
+pub const LIMIT: Duration = Duration::from_secs(300);
 
 /// Runs a shell script; its standard output comes back.
 pub fn sh(script: &str) -> Result<String> {
@@ -38,6 +38,37 @@ pub fn until<T>(what: &str, mut condition: impl FnMut() -> Result<Option<T>>) ->
         }
         thread::sleep(LOOK_AGAIN);
     }
+}
+
+/// Unloads a kernel module, if it is there, once nobody uses it. What ended may
+/// leave uses that the kernel gives up a moment later.
+pub fn unload(module: &str) -> Result<()> {
+    let dir = Path::new("/sys/module").join(module);
+    if !dir.exists() {
+        return Ok(());
+    }
+    until(&format!("nobody uses {module}"), || {
+        Ok((read(dir.join("refcnt"))? == "0").then_some(()))
+    })?;
+    sh(&format!("modprobe -r {module}"))?;
+    Ok(())
+}
+
+/// Unmounts a file system once nobody uses it: the kernel lets go of files that a
+/// target had some time after its end.
+pub fn unmount(point: &Path) -> Result<()> {
+    let point = point.display();
+    let mut why = None;
+    until(&format!("{point} is unmounted"), || {
+        match sh(&format!("umount {point}")) {
+            Ok(_) => Ok(Some(())),
+            Err(error) => {
+                why = Some(error);
+                Ok(None)
+            }
+        }
+    })
+    .with_context(|| format!("{why:?}"))
 }
 
 /// A file of sysfs or configfs, without the newline.

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::guest::srp::{initiator, names, read, sh, until};
+use crate::guest::srp::{self, initiator, names, read, sh, until};
 use crate::guest::variable;
 
 /// Does so.
@@ -39,7 +39,7 @@ fn unmount(dir: &Path) -> Result<()> {
     let ours = |line: &&str| line.contains(&format!(" {dir}/")) || line.contains(" /mnt/srp ");
     let points = mounts.lines().filter(ours);
     for point in points.filter_map(|line| line.split(' ').nth(1)) {
-        sh(&format!("umount {point}"))?;
+        srp::unmount(Path::new(point))?;
     }
     for device in sh("losetup --noheadings --output NAME,BACK-FILE")?.lines() {
         if let Some((name, file)) = device.split_once(' ')

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::{Case, Lab, case, close};
 use crate::guest::srp::initiator::{self, Disk};
-use crate::guest::srp::{names, read, sh, until, write};
+use crate::guest::srp::{names, read, sh, unmount, until, write};
 
 pub const CASES: &[Case] = &[
     case("sg_inq and the vital product data pages", inquiry),
@@ -347,8 +347,7 @@ fn full(lab: &Lab) -> Result<()> {
         ))?;
         close(target, session)
     })();
-    sh(&format!("umount {}", dir.display()))?;
-    result.map(drop)
+    result.and(unmount(&dir))
 }
 
 fn block_device(lab: &Lab) -> Result<()> {

@@ -13,7 +13,7 @@ use crate::guest::rping;
 use crate::guest::srp::initiator::{self, Disk, Session};
 use crate::guest::srp::kernel_log::Mark;
 use crate::guest::srp::target::Target;
-use crate::guest::srp::{LIMIT, read, sh, until};
+use crate::guest::srp::{LIMIT, read, sh, unmount, until};
 use crate::guest::{ip, variable};
 use crate::library::Library;
 
@@ -273,8 +273,7 @@ fn with_freezer(lab: &Lab, case: fn(&Lab, &Path, &Path) -> Result<()>) -> Result
         mount.display()
     ))?;
     let result = case(lab, &mount.join("disk"), &mount);
-    sh(&format!("umount {}", mount.display()))?;
-    result
+    result.and(unmount(&mount))
 }
 
 fn aborted(lab: &Lab, image: &Path, mount: &Path) -> Result<()> {

@@ -14,7 +14,7 @@ use super::{Case, Lab, case, close};
 use crate::guest::program;
 use crate::guest::srp::initiator::{self, Address};
 use crate::guest::srp::kernel_log::Mark;
-use crate::guest::srp::{names, read, sh, until, write};
+use crate::guest::srp::{names, read, sh, unload, until, write};
 use crate::guest::variable;
 use crate::library::Library;
 
@@ -176,8 +176,7 @@ fn taken_away(lab: &Lab) -> Result<()> {
         ensure!(target.is_alive()?);
         close(target, session)
     })();
-    sh("modprobe -r scsi_debug")?;
-    result.map(drop)
+    result.and(unload("scsi_debug"))
 }
 
 /// By the name of the interface, and by its number.
