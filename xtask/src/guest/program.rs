@@ -18,7 +18,7 @@ use crate::library::Library;
 
 /// Everything is emulated and may run beside other machines: a program that
 /// needs two seconds alone gets minutes.
-pub const LIMIT: Duration = Duration::from_secs(120);
+pub const LIMIT: Duration = Duration::from_secs(300);
 
 /// How long a killed program may take to be gone.
 const LAST_WAIT: Duration = Duration::from_secs(10);
