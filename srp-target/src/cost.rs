@@ -64,10 +64,21 @@ const READ_10: u8 = 0x28;
 const WRITE_10: u8 = 0x2a;
 
 /// What is posted.
-#[derive(Default)]
 struct Queues {
     sends: VecDeque<SendRequest>,
     receives: VecDeque<ReceiveRequest>,
+}
+
+impl Default for Queues {
+    /// With room for all: how much is posted at once is a matter of luck, and must
+    /// not allocate.
+    fn default() -> Self {
+        let most = usize::from(CREDITS) * 4;
+        Self {
+            sends: VecDeque::with_capacity(most),
+            receives: VecDeque::with_capacity(most),
+        }
+    }
 }
 
 #[derive(Clone, Default)]
