@@ -14,16 +14,28 @@ use super::registry::Registry;
 /// Every open channel by its address.
 static OPEN: Registry<()> = Registry::new();
 
-/// Opens a channel. The structure comes from `malloc` and is released by
-/// [`close`].
+/// Opens a channel whose descriptor blocks. The structure comes from `malloc` and
+/// is released by [`close`].
 ///
 /// # Errors
 /// `ENODEV` without an RDMA device, `ENXIO` if none has a node, `EPERM` if the
 /// kernel speaks another ABI, `ENOMEM`, else what opening the device says
 /// (`ENOENT`, `EACCES`, …).
 pub fn open() -> Result<*mut rdma_event_channel> {
+    open_with(0)
+}
+
+/// As [`open`], with a descriptor that does not block.
+///
+/// # Errors
+/// As for [`open`].
+pub fn open_nonblocking() -> Result<*mut rdma_event_channel> {
+    open_with(libc::O_NONBLOCK)
+}
+
+fn open_with(flags: i32) -> Result<*mut rdma_event_channel> {
     library::ensure_ready()?;
-    let fd = library::char_device()?.open()?;
+    let fd = library::char_device()?.open(flags)?;
     // SAFETY: malloc is always sound to call.
     let channel = unsafe { libc::malloc(size_of::<rdma_event_channel>()) };
     let channel = channel.cast::<rdma_event_channel>();

@@ -35,19 +35,10 @@ impl EventChannel {
     /// # Errors
     /// As for [`channel::open`].
     pub fn open() -> Result<Arc<Self>> {
-        let raw = channel::open()?;
+        let raw = channel::open_nonblocking()?;
         // SAFETY: just opened, and owned from here on.
         let fd = unsafe { channel::descriptor(raw) }?;
-        let channel = Self { raw, fd };
-        // SAFETY: a descriptor of ours, no pointers.
-        let status = unsafe {
-            let flags = libc::fcntl(channel.fd, libc::F_GETFL);
-            libc::fcntl(channel.fd, libc::F_SETFL, flags | libc::O_NONBLOCK)
-        };
-        if status < 0 {
-            return Err(Error::last_os("make an event channel non-blocking"));
-        }
-        Ok(Arc::new(channel))
+        Ok(Arc::new(Self { raw, fd }))
     }
 
     /// The next event, if there is one.

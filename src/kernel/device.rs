@@ -7,7 +7,7 @@
 
 use std::fs::{self, Metadata, OpenOptions};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -115,8 +115,8 @@ impl CharDevice {
         self.abi
     }
 
-    /// Opens the device: a new event channel. The descriptor is blocking and
-    /// closed on exec.
+    /// Opens the device: a new event channel. The descriptor is closed on exec,
+    /// and has the `flags` of `open(2)`.
     ///
     /// When the node is missing or belongs to another device, and the device's
     /// number is known, waits up to five seconds for the right node to appear
@@ -126,18 +126,18 @@ impl CharDevice {
     ///
     /// The errno of the last attempt: `ENOENT` for no node, `ENXIO` if what it
     /// found is not this device. At once where there is no `/dev/char`.
-    pub fn open(&self) -> Result<OwnedFd> {
-        self.open_below(Path::new("/dev"), APPEARANCE_LIMIT)
+    pub fn open(&self, flags: i32) -> Result<OwnedFd> {
+        self.open_below(Path::new("/dev"), flags, APPEARANCE_LIMIT)
     }
 
     /// As [`CharDevice::open`], with the folder that takes the place of `/dev`
     /// and the time to wait for a node.
-    fn open_below(&self, dev_root: &Path, limit: Duration) -> Result<OwnedFd> {
+    fn open_below(&self, dev_root: &Path, flags: i32, limit: Duration) -> Result<OwnedFd> {
         let node = dev_root.join("infiniband").join(&self.name);
-        match (self.try_open(&node), self.dev) {
+        match (self.try_open(&node, flags), self.dev) {
             (Attempt::NotYet(error), Some(dev)) => {
                 log::debug!("{}: {error}; waiting for the node", node.display());
-                self.open_when_created(&dev_root.join("char"), dev, limit, error)
+                self.open_when_created(&dev_root.join("char"), dev, flags, limit, error)
             }
             (attempt, _) => attempt.into_result(),
         }
@@ -149,6 +149,7 @@ impl CharDevice {
         &self,
         folder: &Path,
         dev: libc::dev_t,
+        flags: i32,
         limit: Duration,
         error: Error,
     ) -> Result<OwnedFd> {
@@ -160,16 +161,18 @@ impl CharDevice {
         };
         loop {
             // Looked at before time is asked for: the last look is at expiry.
-            let attempt = self.try_open(&node);
+            let attempt = self.try_open(&node, flags);
             if !matches!(attempt, Attempt::NotYet(_)) || !watch.wait_until(deadline)? {
                 return attempt.into_result();
             }
         }
     }
 
-    fn try_open(&self, path: &Path) -> Attempt {
+    fn try_open(&self, path: &Path, flags: i32) -> Attempt {
         const STEP: &str = "open the connection manager's device";
-        let opened = OpenOptions::new().read(true).write(true).open(path);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).custom_flags(flags);
+        let opened = options.open(path);
         let file = match opened {
             Ok(file) => file,
             Err(error) => {

@@ -11,13 +11,15 @@ use crate::cm::device::Device;
 use crate::cm::id::Id;
 use crate::cm::qp;
 use crate::error::{Error, Result};
-use crate::lock::atomic::{AtomicU32, Ordering};
+use crate::lock::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::verbs::bindings::{
     ibv_ack_cq_events, ibv_comp_channel, ibv_cq, ibv_create_comp_channel, ibv_create_cq,
     ibv_destroy_comp_channel, ibv_destroy_cq, ibv_get_cq_event, ibv_qp_init_attr, ibv_qp_type,
     ibv_wc,
 };
 use crate::verbs::{dispatch, failure};
+
+use super::spare;
 
 /// Completions taken at once.
 pub const BATCH: usize = 16;
@@ -28,8 +30,11 @@ pub struct Completions {
     channel: *mut ibv_comp_channel,
     cq: *mut ibv_cq,
     events: AtomicU32,
+    entries: u32,
+    /// A notification was asked for and has not been taken.
+    armed: AtomicBool,
     /// Keeps the context open.
-    _device: Arc<Device>,
+    device: Arc<Device>,
 }
 
 // SAFETY: verbs objects may be used from any thread; they are owned and die
@@ -45,16 +50,21 @@ impl Completions {
     /// What libibverbs says.
     pub fn new(device: Arc<Device>, entries: u32) -> Result<Self> {
         let context = device.context();
-        // SAFETY: the device keeps the context open.
-        let channel = unsafe { ibv_create_comp_channel(context) };
-        if channel.is_null() {
-            return Err(Error::last_os("create a completion channel"));
-        }
+        let channel = spare::with_descriptors(|| {
+            // SAFETY: the device keeps the context open.
+            let channel = unsafe { ibv_create_comp_channel(context) };
+            if channel.is_null() {
+                return Err(Error::last_os("create a completion channel"));
+            }
+            Ok(channel)
+        })?;
         let mut completions = Self {
             channel,
             cq: ptr::null_mut(),
             events: AtomicU32::new(0),
-            _device: device,
+            entries,
+            armed: AtomicBool::new(false),
+            device,
         };
         completions.make_nonblocking()?;
         let entries = i32::try_from(entries).unwrap_or(i32::MAX);
@@ -105,6 +115,7 @@ impl Completions {
     /// # Errors
     /// What libibverbs says.
     pub fn arm(&self) -> Result<()> {
+        self.armed.store(true, Ordering::Relaxed);
         // SAFETY: the queue lives as long as this.
         let status = unsafe { dispatch::req_notify_cq(self.cq, false) };
         if status != 0 {
@@ -125,6 +136,7 @@ impl Completions {
         let status = unsafe { ibv_get_cq_event(self.channel, &mut cq, &mut context) };
         if status == 0 {
             self.events.fetch_add(1, Ordering::Relaxed);
+            self.armed.store(false, Ordering::Relaxed);
             return Ok(true);
         }
         let error = Error::last_os("take a notification of completions");
@@ -132,6 +144,31 @@ impl Completions {
             libc::EAGAIN | libc::EINTR => Ok(false),
             _ => Err(error),
         }
+    }
+
+    /// Whether it may take the place of a new queue of `entries` on `device`.
+    pub fn fits(&self, device: &Arc<Device>, entries: u32) -> bool {
+        self.entries == entries && Arc::ptr_eq(&self.device, device)
+    }
+
+    /// Whether its device was removed, with which it is of no use any more.
+    pub fn is_useless(&self) -> bool {
+        self.device.is_removed()
+    }
+
+    /// Removes what queue pairs have left that are gone. A notification that is
+    /// still asked for may come later, and wakes somebody who finds nothing.
+    /// Returns whether it worked.
+    pub fn clear(&self) -> bool {
+        let mut batch = [const { MaybeUninit::uninit() }; BATCH];
+        loop {
+            match self.poll(&mut batch) {
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(_) => return false,
+            }
+        }
+        !self.armed.load(Ordering::Relaxed) || self.take_notification().is_ok()
     }
 }
 

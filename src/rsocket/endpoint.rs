@@ -2,6 +2,7 @@
 //! memory: creation and posting. What is posted when is decided in
 //! [`super::connection`].
 
+use std::mem::ManuallyDrop;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -21,6 +22,7 @@ use super::completion::{Completions, QueuePair};
 use super::flow::CONTROL_SLOTS;
 use super::memory::{Access, Region};
 use super::settings::{MAX_QUEUE, Settings};
+use super::spare;
 use super::wire::{
     BIG_ENDIAN, ConnData, MAPPING_LEN, Mapping, Message, TARGET_LEN, TARGETS, Target, WORD_LEN,
 };
@@ -29,15 +31,32 @@ use super::wire::{
 pub const RECEIVE: u64 = u64::MAX;
 /// Least entries of a queue.
 const MIN_QUEUE: u16 = 16;
+/// Entries of a queue below which memory does not matter.
+const SMALL_QUEUE: u16 = 128;
 /// Receives posted by one call.
 const RECEIVE_BATCH: usize = 32;
+
+/// Entries of a send queue where `wanted` are wanted. Devices make queues a power
+/// of two long, and soft-RoCE leaves one entry of it empty. Where much of that would
+/// be of no use, the next lower one is taken: the entries of 384 sends are half the
+/// memory of a connection, which is cleared for each.
+fn fitting(wanted: u16) -> u16 {
+    let whole = wanted.saturating_add(1).checked_next_power_of_two();
+    match whole {
+        Some(whole) if wanted >= SMALL_QUEUE && wanted <= whole / 4 * 3 => {
+            (whole / 2).saturating_sub(1)
+        }
+        _ => wanted,
+    }
+}
 
 /// A queue pair and all it needs.
 #[derive(Debug)]
 pub struct Endpoint {
     id: Arc<Id>,
     carrier: Carrier,
-    completions: Completions,
+    /// Left to others when dropped.
+    completions: ManuallyDrop<Completions>,
     /// Data on its way, then room for one control payload per control slot.
     /// Made when first needed, as many connections send nothing that is not
     /// inline.
@@ -71,7 +90,7 @@ impl Endpoint {
             .unwrap_or(MAX_QUEUE)
             .clamp(MIN_QUEUE, MAX_QUEUE);
         let room = most / carrier.requests();
-        let send_queue = settings.send_queue.clamp(MIN_QUEUE.min(room), room);
+        let send_queue = fitting(settings.send_queue).clamp(MIN_QUEUE.min(room), room);
         let sends = send_queue.saturating_mul(carrier.requests());
         let mut receive_queue = settings.receive_queue.clamp(MIN_QUEUE, most);
         // The peer's control messages take receives as well.
@@ -83,11 +102,14 @@ impl Endpoint {
             receive_queue = receives.saturating_sub(carrier.spare_receives());
         }
         let entries = u32::from(sends).saturating_add(u32::from(receives));
-        let completions = Completions::new(Arc::clone(&device), entries)?;
+        let completions = match spare::take(&device, entries) {
+            Some(spare) => spare,
+            None => Completions::new(Arc::clone(&device), entries)?,
+        };
         let mut endpoint = Self {
             id: Arc::clone(id),
             carrier,
-            completions,
+            completions: ManuallyDrop::new(completions),
             send: OnceCell::new(),
             receive: None,
             places: Places::new(receives),
@@ -436,5 +458,26 @@ impl Drop for Endpoint {
     fn drop(&mut self) {
         // Before the completion queue and the memory that it uses.
         qp::destroy(&self.id);
+        // SAFETY: taken here only, and not used below.
+        let completions = unsafe { ManuallyDrop::take(&mut self.completions) };
+        if self.id.qp().is_null() {
+            spare::keep(completions);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_send_queue_that_would_waste_memory_is_the_next_lower_power_of_two() {
+        assert_eq!(fitting(384), 255);
+        assert_eq!(fitting(255), 255);
+        assert_eq!(fitting(256), 255);
+        assert_eq!(fitting(385), 385);
+        assert_eq!(fitting(511), 511);
+        assert_eq!(fitting(16), 16);
+        assert_eq!(fitting(u16::MAX), u16::MAX);
     }
 }

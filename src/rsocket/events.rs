@@ -14,6 +14,8 @@ use crate::cm::{channel, event};
 use crate::error::{Error, Result};
 use crate::verbs::bindings::IBV_QPT_UD;
 
+use super::spare;
+
 /// An event channel that is closed when dropped.
 #[derive(Debug)]
 pub struct Channel(*mut rdma_event_channel);
@@ -29,14 +31,8 @@ impl Channel {
     /// # Errors
     /// `ENODEV` without an RDMA device, else what the kernel says.
     pub fn open() -> Result<Self> {
-        let channel = Self(channel::open().map_err(no_device)?);
-        // A new channel has no flags that this would clear.
-        // SAFETY: the descriptor is ours, no pointers.
-        let status = unsafe { libc::fcntl(channel.descriptor(), libc::F_SETFL, libc::O_NONBLOCK) };
-        if status < 0 {
-            return Err(Error::last_os("make an event channel non-blocking"));
-        }
-        Ok(channel)
+        let opened = spare::with_descriptors(channel::open_nonblocking);
+        opened.map(Self).map_err(no_device)
     }
 
     /// What the connection manager knows it by.

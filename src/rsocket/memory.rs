@@ -211,6 +211,10 @@ static SPARE: Mutex<Vec<Pages>> = Mutex::new(Vec::new());
 /// Most of them, and the most bytes of each.
 const MOST_SPARE: usize = 8;
 const LARGEST_SPARE: usize = 1 << 19;
+/// Most bytes copied or zeroed by one call of the C library, a part of each page. For
+/// more, C libraries use the processor's string instructions, which are slow to
+/// start, and very slow where the processor is emulated.
+pub const PIECE: usize = 1 << 10;
 
 impl Pages {
     fn new(length: usize) -> Result<Self> {
@@ -246,8 +250,10 @@ impl Pages {
         let place = spare.iter().position(|pages| pages.length == length)?;
         let pages = spare.swap_remove(place);
         drop(spare);
-        // SAFETY: all of the owned mapping.
-        unsafe { pages.base.as_ptr().write_bytes(0, pages.length) };
+        for offset in (0..pages.length).step_by(PIECE) {
+            // SAFETY: inside of the owned mapping, whose length is whole pages.
+            unsafe { pages.base.as_ptr().add(offset).write_bytes(0, PIECE) };
+        }
         Some(pages)
     }
 

@@ -9,6 +9,7 @@
 //! | [`datagram`] | datagram sockets |
 //! | [`connection`] | an established stream: data and control messages |
 //! | [`endpoint`], [`completion`] | queue pair, completion queue and memory of a connection |
+//! | [`spare`] | what closed connections leave for the next ones |
 //! | [`carrier`] | how messages travel with and without immediate data |
 //! | [`events`] | events of the connection manager |
 //! | [`flow`] | credits, buffer halves and send space, without any device |
@@ -52,6 +53,7 @@ pub mod service;
 pub mod settings;
 pub mod socket;
 pub mod sockets;
+pub mod spare;
 pub mod stream;
 pub mod table;
 pub mod tcp_info;

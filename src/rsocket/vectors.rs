@@ -5,6 +5,8 @@ use std::marker::PhantomData;
 
 use libc::iovec;
 
+use super::memory::PIECE;
+
 /// A place in a list of buffers that a program gave.
 #[derive(Clone, Copy, Debug)]
 pub struct Cursor<'a> {
@@ -89,13 +91,13 @@ impl<'a> Cursor<'a> {
         });
     }
 
-    /// Moves on by `length` bytes, or to the end, piece by piece: `copy` gets
-    /// each, the bytes before it and its own.
+    /// Moves on by `length` bytes, or to the end, in pieces of at most [`PIECE`]
+    /// bytes: `copy` gets each, the bytes before it and its own.
     fn pieces(&mut self, length: usize, mut copy: impl FnMut(*mut u8, usize, usize)) {
         let mut done = 0;
         while done < length {
             let (piece, chunk) = self.chunk();
-            let step = chunk.min(length.saturating_sub(done));
+            let step = chunk.min(length.saturating_sub(done)).min(PIECE);
             if step == 0 {
                 return;
             }

@@ -148,7 +148,7 @@ impl Device {
     }
 
     /// Whether the kernel reported the removal of the device.
-    pub(super) fn is_removed(&self) -> bool {
+    pub fn is_removed(&self) -> bool {
         self.removed.load(Ordering::SeqCst)
     }
 

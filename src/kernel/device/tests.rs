@@ -105,7 +105,7 @@ fn the_node_is_opened_close_on_exec_and_blocking() {
     let dev = Folder::new("node");
     dev.link("infiniband/rdma_cm", "/dev/null");
     for device in [device(None), null()] {
-        let fd = device.open_below(&dev.0, LONG).unwrap();
+        let fd = device.open_below(&dev.0, 0, LONG).unwrap();
         // SAFETY: takes no pointers.
         let flags = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFD) };
         assert_eq!(flags & libc::FD_CLOEXEC, libc::FD_CLOEXEC);
@@ -118,15 +118,18 @@ fn the_node_is_opened_close_on_exec_and_blocking() {
 #[test]
 fn without_a_number_nothing_is_waited_for() {
     let dev = Folder::new("number");
-    assert_eq!(errno(device(None).open_below(&dev.0, LONG)), libc::ENOENT);
+    assert_eq!(
+        errno(device(None).open_below(&dev.0, 0, LONG)),
+        libc::ENOENT
+    );
     dev.file("infiniband/rdma_cm", "");
-    assert_eq!(errno(device(None).open_below(&dev.0, LONG)), libc::ENXIO);
+    assert_eq!(errno(device(None).open_below(&dev.0, 0, LONG)), libc::ENXIO);
 }
 
 #[test]
 fn without_the_folder_nothing_is_waited_for() {
     let dev = Folder::new("folder");
-    assert_eq!(errno(null().open_below(&dev.0, LONG)), libc::ENOENT);
+    assert_eq!(errno(null().open_below(&dev.0, 0, LONG)), libc::ENOENT);
 }
 
 #[test]
@@ -134,7 +137,7 @@ fn another_devices_node_is_passed_over() {
     let dev = Folder::new("other");
     dev.link("infiniband/rdma_cm", "/dev/zero");
     dev.link("char/1:3", "/dev/null");
-    null().open_below(&dev.0, LONG).unwrap();
+    null().open_below(&dev.0, 0, LONG).unwrap();
 }
 
 #[test]
@@ -142,7 +145,7 @@ fn a_node_that_appears_is_opened() {
     let dev = Folder::new("appears");
     fs::create_dir(dev.0.join("char")).unwrap();
     thread::scope(|scope| {
-        let opener = scope.spawn(|| null().open_below(&dev.0, LONG));
+        let opener = scope.spawn(|| null().open_below(&dev.0, 0, LONG));
         dev.link("char/0:0", "/dev/zero");
         dev.link("char/1:3", "/dev/null");
         opener.join().unwrap().unwrap();
@@ -154,10 +157,10 @@ fn a_node_that_does_not_appear_is_given_up() {
     let dev = Folder::new("never");
     fs::create_dir(dev.0.join("char")).unwrap();
     let start = Instant::now();
-    assert_eq!(errno(null().open_below(&dev.0, SHORT)), libc::ENOENT);
+    assert_eq!(errno(null().open_below(&dev.0, 0, SHORT)), libc::ENOENT);
     assert!(start.elapsed() >= SHORT);
     dev.link("char/1:3", "/dev/zero");
-    assert_eq!(errno(null().open_below(&dev.0, SHORT)), libc::ENXIO);
+    assert_eq!(errno(null().open_below(&dev.0, 0, SHORT)), libc::ENXIO);
 }
 
 #[test]
@@ -173,8 +176,8 @@ fn missing_permission_is_told_at_once() {
         fs::remove_file(&node).unwrap();
         fs::remove_dir(dev.0.join("infiniband")).unwrap();
         fs::write(dev.0.join("infiniband"), "").unwrap();
-        assert_eq!(errno(null().open_below(&dev.0, LONG)), libc::ENOTDIR);
+        assert_eq!(errno(null().open_below(&dev.0, 0, LONG)), libc::ENOTDIR);
     } else {
-        assert_eq!(errno(null().open_below(&dev.0, LONG)), libc::EACCES);
+        assert_eq!(errno(null().open_below(&dev.0, 0, LONG)), libc::EACCES);
     }
 }
