@@ -16,6 +16,7 @@ use crate::verbs::bindings::{
 use crate::verbs::{self, dispatch};
 
 use super::cq::{self, Side};
+use super::device::Device;
 use super::endpoint::EndpointAttr;
 use super::id::Id;
 use super::{ece, multicast, transition};
@@ -63,15 +64,7 @@ pub unsafe fn create_ex(id: &Arc<Id>, attr: *mut ibv_qp_init_attr_ex) -> Result<
 pub unsafe fn create(id: &Arc<Id>, pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> Result<()> {
     // SAFETY: the caller vouches for the pointer.
     let attr = unsafe { attr.as_mut() }.ok_or(Error::invalid(NO_ATTRIBUTES))?;
-    // SAFETY: plain numbers and pointers, for which zero is valid.
-    let mut extended: ibv_qp_init_attr_ex = unsafe { MaybeUninit::zeroed().assume_init() };
-    extended.qp_context = attr.qp_context;
-    extended.send_cq = attr.send_cq;
-    extended.recv_cq = attr.recv_cq;
-    extended.srq = attr.srq;
-    extended.cap = attr.cap;
-    extended.qp_type = attr.qp_type;
-    extended.sq_sig_all = attr.sq_sig_all;
+    let mut extended = extend(attr);
     if !pd.is_null() {
         extended.comp_mask = IBV_QP_INIT_ATTR_PD;
         extended.pd = pd;
@@ -83,6 +76,20 @@ pub unsafe fn create(id: &Arc<Id>, pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr)
     attr.srq = extended.srq;
     attr.cap = extended.cap;
     result
+}
+
+/// The basic attributes in the extended structure, without a protection domain.
+fn extend(attr: &ibv_qp_init_attr) -> ibv_qp_init_attr_ex {
+    // SAFETY: plain numbers and pointers, for which zero is valid.
+    let mut extended: ibv_qp_init_attr_ex = unsafe { MaybeUninit::zeroed().assume_init() };
+    extended.qp_context = attr.qp_context;
+    extended.send_cq = attr.send_cq;
+    extended.recv_cq = attr.recv_cq;
+    extended.srq = attr.srq;
+    extended.cap = attr.cap;
+    extended.qp_type = attr.qp_type;
+    extended.sq_sig_all = attr.sq_sig_all;
+    extended
 }
 
 /// Creates the queue pair of a connection request that arrived at an
@@ -198,27 +205,97 @@ fn supply_queue(id: &Id, side: Side, given: &mut *mut ibv_cq, entries: u32) -> R
 }
 
 unsafe fn create_and_move(id: &Arc<Id>, attr: &mut ibv_qp_init_attr_ex) -> Result<()> {
-    // SAFETY: the identifier's device keeps the context open; the caller
-    // vouches for the attributes.
-    let qp = unsafe { dispatch::create_qp_ex(id.verbs(), attr) };
-    if qp.is_null() {
-        return Err(Error::last_os("create a queue pair"));
+    // SAFETY: the caller vouches for the attributes.
+    let pair = unsafe { Unattached::create_with(id.require_device()?, attr) }?;
+    pair.attach_locked(id)
+}
+
+/// A queue pair in RESET that no identifier has yet. It is destroyed when dropped.
+#[derive(Debug)]
+pub struct Unattached {
+    /// Null once attached.
+    qp: *mut ibv_qp,
+    pd: *mut ibv_pd,
+    /// Keeps the context open.
+    device: Arc<Device>,
+}
+
+// SAFETY: verbs objects may be used from any thread; they are owned.
+unsafe impl Send for Unattached {}
+// SAFETY: as for `Send`; what is behind a shared reference does not change.
+unsafe impl Sync for Unattached {}
+
+impl Unattached {
+    /// Creates one in the protection domain that identifiers of `device` get.
+    /// `attr` names the completion queues, and says afterwards what was granted.
+    ///
+    /// # Errors
+    /// What libibverbs says.
+    ///
+    /// # Safety
+    /// Every pointer in `attr` is null or points to a living object of the device,
+    /// which outlives the queue pair.
+    pub unsafe fn create(device: &Arc<Device>, attr: &mut ibv_qp_init_attr) -> Result<Self> {
+        let mut extended = extend(attr);
+        extended.comp_mask = IBV_QP_INIT_ATTR_PD;
+        extended.pd = device.pd()?;
+        // SAFETY: the caller vouches for the attributes.
+        let pair = unsafe { Self::create_with(Arc::clone(device), &mut extended) }?;
+        attr.cap = extended.cap;
+        Ok(pair)
     }
-    if let Err(error) = prepare(id, qp) {
-        // SAFETY: just created, and nobody else knows it.
-        let status = unsafe { ibv_destroy_qp(qp) };
-        if status != 0 {
-            let leftover = verbs::failure(status, "destroy the queue pair of a failed creation");
-            log::error!("{id}: {leftover}");
+
+    unsafe fn create_with(device: Arc<Device>, attr: &mut ibv_qp_init_attr_ex) -> Result<Self> {
+        // SAFETY: the device keeps the context open; the caller vouches for the
+        // attributes.
+        let qp = unsafe { dispatch::create_qp_ex(device.context(), attr) };
+        if qp.is_null() {
+            return Err(Error::last_os("create a queue pair"));
         }
-        return Err(error);
+        let pd = attr.pd;
+        Ok(Self { qp, pd, device })
     }
-    id.set_pd(attr.pd);
-    id.set_qp(qp);
-    // SAFETY: just created.
-    let number = unsafe { (*qp).qp_num };
-    log::debug!("{id}: QP {number:#x} created, type {}", attr.qp_type);
-    Ok(())
+
+    /// Gives it to an identifier of the same device that has none, and moves it to
+    /// INIT.
+    ///
+    /// # Errors
+    /// `EINVAL` if the identifier has a queue pair or another device, else what
+    /// the kernel or libibverbs says. The queue pair is gone then.
+    pub fn attach(self, id: &Arc<Id>) -> Result<()> {
+        let _guard = id.lock_qp();
+        if !id.qp().is_null() || id.verbs() != self.device.context() {
+            return Err(Error::invalid(
+                "attach a queue pair where it does not belong",
+            ));
+        }
+        self.attach_locked(id)
+    }
+
+    fn attach_locked(mut self, id: &Arc<Id>) -> Result<()> {
+        prepare(id, self.qp)?;
+        let qp = std::mem::replace(&mut self.qp, ptr::null_mut());
+        id.set_pd(self.pd);
+        id.set_qp(qp);
+        // SAFETY: the identifier's, whose lock the caller holds.
+        let (number, qp_type) = unsafe { ((*qp).qp_num, (*qp).qp_type) };
+        log::debug!("{id}: QP {number:#x} created, type {qp_type}");
+        Ok(())
+    }
+}
+
+impl Drop for Unattached {
+    fn drop(&mut self) {
+        if self.qp.is_null() {
+            return;
+        }
+        // SAFETY: nobody else knows it.
+        let status = unsafe { ibv_destroy_qp(self.qp) };
+        if status != 0 {
+            let leftover = verbs::failure(status, "destroy a queue pair that was not used");
+            log::error!("{}: {leftover}", self.device);
+        }
+    }
 }
 
 fn prepare(id: &Id, qp: *mut ibv_qp) -> Result<()> {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::cm::device::Device;
 use crate::cm::id::Id;
-use crate::cm::qp;
+use crate::cm::qp::Unattached;
 use crate::error::{Error, Result};
 use crate::lock::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::verbs::bindings::{
@@ -194,14 +194,34 @@ impl QueuePair {
     /// # Errors
     /// What libibverbs says.
     pub fn create(&self, id: &Arc<Id>, completions: &Completions) -> Result<usize> {
-        self.create_with(id, completions, self.inline)
+        let (pair, inline) = self.prepare(&id.require_device()?, completions)?;
+        pair.attach(id)?;
+        Ok(inline)
+    }
+
+    /// As [`QueuePair::create`], for an identifier of `device` to come. The queue
+    /// outlives what is returned.
+    ///
+    /// # Errors
+    /// What libibverbs says.
+    pub fn prepare(
+        &self,
+        device: &Arc<Device>,
+        completions: &Completions,
+    ) -> Result<(Unattached, usize)> {
+        self.prepare_with(device, completions, self.inline)
             .or_else(|error| {
-                log::info!("{id}: {} bytes inline: {error}", self.inline);
-                self.create_with(id, completions, 0)
+                log::info!("{device}: {} bytes inline: {error}", self.inline);
+                self.prepare_with(device, completions, 0)
             })
     }
 
-    fn create_with(&self, id: &Arc<Id>, completions: &Completions, inline: usize) -> Result<usize> {
+    fn prepare_with(
+        &self,
+        device: &Arc<Device>,
+        completions: &Completions,
+        inline: usize,
+    ) -> Result<(Unattached, usize)> {
         // SAFETY: plain numbers and pointers, for which zero is valid.
         let mut attr: ibv_qp_init_attr = unsafe { MaybeUninit::zeroed().assume_init() };
         attr.send_cq = completions.queue();
@@ -212,9 +232,10 @@ impl QueuePair {
         attr.cap.max_send_sge = self.send_parts;
         attr.cap.max_recv_sge = 1;
         attr.cap.max_inline_data = u32::try_from(inline).unwrap_or(0);
-        // SAFETY: the attributes name our living completion queue.
-        unsafe { qp::create(id, ptr::null_mut(), &mut attr) }?;
-        Ok(attr.cap.max_inline_data as usize)
+        // SAFETY: the attributes name our living completion queue, which the
+        // caller lets outlive the queue pair.
+        let pair = unsafe { Unattached::create(device, &mut attr) }?;
+        Ok((pair, attr.cap.max_inline_data as usize))
     }
 }
 

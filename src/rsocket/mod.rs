@@ -8,7 +8,7 @@
 //! | [`stream`] | stream sockets: their life from creation to close, waiting |
 //! | [`datagram`] | datagram sockets |
 //! | [`connection`] | an established stream: data and control messages |
-//! | [`endpoint`], [`completion`] | queue pair, completion queue and memory of a connection |
+//! | [`endpoint`], [`prepared`], [`completion`] | queue pair, completion queue and memory of a connection |
 //! | [`spare`] | what closed connections leave for the next ones |
 //! | [`carrier`] | how messages travel with and without immediate data |
 //! | [`events`] | events of the connection manager |
@@ -48,6 +48,7 @@ mod model;
 pub mod option;
 pub mod pace;
 pub mod poll;
+pub mod prepared;
 pub mod route;
 pub mod service;
 pub mod settings;

@@ -78,14 +78,16 @@ impl Stream {
     /// library's own keeps one.
     pub fn close(self: Arc<Self>) {
         self.common.set_closed();
-        let (unaccepted, embryos) = match &mut *locked(&self.phase) {
+        let (unaccepted, embryos, prepared) = match &mut *locked(&self.phase) {
             Phase::Listening(listener) => (
                 std::mem::take(&mut listener.queue),
                 std::mem::take(&mut listener.embryos),
+                listener.prepared.take(),
             ),
-            _ => (VecDeque::new(), Vec::new()),
+            _ => (VecDeque::new(), Vec::new(), None),
         };
         drop(embryos);
+        drop(prepared);
         self.common.waiters().notify();
         for stream in unaccepted {
             stream.common.set_nonblocking(true);

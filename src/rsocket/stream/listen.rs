@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 
 use crate::cm::address;
 use crate::cm::connect::{self, Param, Reason};
+use crate::cm::device::Device;
 use crate::cm::id::Id;
 use crate::error::{Error, Result};
 use crate::lock::locked;
@@ -13,7 +14,9 @@ use crate::lock::locked;
 use super::{Phase, RETRIES, Stream};
 use crate::rsocket::endpoint::Endpoint;
 use crate::rsocket::events::{Channel, Report};
+use crate::rsocket::prepared::Prepared;
 use crate::rsocket::service;
+use crate::rsocket::settings::Settings;
 use crate::rsocket::wire::ConnData;
 
 #[derive(Debug)]
@@ -23,6 +26,10 @@ pub(super) struct Listener {
     pub(super) queue: VecDeque<Arc<Stream>>,
     /// Not connected yet.
     pub(super) embryos: Vec<Arc<Stream>>,
+    /// It has made a connection before, so that there may well be more.
+    pub(super) made_one: bool,
+    /// For the next request.
+    pub(super) prepared: Option<Box<Prepared>>,
 }
 
 #[derive(Debug)]
@@ -56,6 +63,8 @@ impl Stream {
             backlog: bound,
             queue: VecDeque::new(),
             embryos: Vec::new(),
+            made_one: false,
+            prepared: None,
         });
         drop(phase);
         service::watch(self.descriptor(), self)
@@ -144,7 +153,7 @@ impl Stream {
         // SAFETY: the channel is open and outlives the identifier.
         unsafe { id.migrate(channel.as_pointer()) }?;
         let options = self.options().inherit();
-        let endpoint = Endpoint::new(id, &options.settings);
+        let endpoint = self.endpoint_for(id, &options.settings);
         // From here on, dropping the socket destroys the identifier, whose
         // events go to its channel.
         let stream = Self::assemble(self.domain, channel, Arc::clone(id), options, Phase::Failed);
@@ -175,15 +184,59 @@ impl Stream {
         Ok(stream)
     }
 
+    /// The endpoint of a request, of what was prepared if that fits.
+    fn endpoint_for(&self, id: &Arc<Id>, settings: &Settings) -> Result<Endpoint> {
+        let prepared = match &mut *locked(&self.phase) {
+            Phase::Listening(listener) => listener.prepared.take(),
+            _ => None,
+        };
+        let device = id.require_device()?;
+        match prepared {
+            Some(prepared) if prepared.fits(&device, settings) => Endpoint::of(id, *prepared),
+            _ => Endpoint::new(id, settings),
+        }
+    }
+
     /// A socket that this listener made has connected or failed.
     pub(super) fn embryo_done(&self, embryo: &Arc<Self>) {
+        let connected = embryo.connection.get().is_some();
+        let mut more = false;
         if let Phase::Listening(listener) = &mut *locked(&self.phase) {
             listener.embryos.retain(|other| !Arc::ptr_eq(other, embryo));
-            if embryo.connection.get().is_some() {
+            if connected {
                 listener.queue.push_back(Arc::clone(embryo));
+                more = std::mem::replace(&mut listener.made_one, true);
             }
         }
         self.common.waiters().notify();
+        if more && let Some(device) = embryo.id.device() {
+            self.prepare_next(&device);
+        }
+    }
+
+    /// Makes what the next request will need, while the program and the peer are
+    /// at work with the last one.
+    fn prepare_next(&self, device: &Arc<Device>) {
+        let settings = self.options().settings.clone();
+        let wanted = |phase: &Phase| match phase {
+            Phase::Listening(listener) => listener.prepared.is_none() && !self.common.is_closed(),
+            _ => false,
+        };
+        if !wanted(&locked(&self.phase)) {
+            return;
+        }
+        // Not with the lock, as it takes a while.
+        match Prepared::new(device, &settings) {
+            Ok(prepared) => {
+                let mut phase = locked(&self.phase);
+                if wanted(&phase)
+                    && let Phase::Listening(listener) = &mut *phase
+                {
+                    listener.prepared = Some(Box::new(prepared));
+                }
+            }
+            Err(error) => log::debug!("{}: nothing is prepared: {error}", self.id),
+        }
     }
 }
 

@@ -208,38 +208,29 @@ impl Stream {
         Ok(())
     }
 
-    /// Handles all pending events of the connection manager; `false` if the
-    /// channel is of no use any more.
-    pub fn handle_events(self: &Arc<Self>) -> bool {
-        let mut happened = false;
-        loop {
-            let mut phase = locked(&self.phase);
-            let listener = match Report::next(&self.channel) {
-                Ok(report) if report.kind == RDMA_CM_EVENT_CONNECT_REQUEST => {
-                    // It takes a while, in which programs may look at the socket.
-                    drop(phase);
-                    if let Err(error) = self.answer(&report) {
-                        log::error!("{}: a connection is not accepted: {error}", self.id);
-                    }
-                    happened = true;
-                    continue;
-                }
-                Ok(report) => self.handle(&mut phase, &report),
-                Err(error) if error.errno() == libc::EINTR => continue,
-                Err(error) => {
-                    drop(phase);
-                    if happened {
-                        self.common.waiters().notify();
-                    }
-                    return error.errno() == libc::EAGAIN;
-                }
-            };
+    /// Handles the next event of the connection manager.
+    ///
+    /// # Errors
+    /// `EAGAIN` if there is none, `EINTR`, else what the kernel says of a channel
+    /// that is of no use any more.
+    fn handle_next(self: &Arc<Self>) -> Result<()> {
+        let mut phase = locked(&self.phase);
+        let report = Report::next(&self.channel)?;
+        if report.kind == RDMA_CM_EVENT_CONNECT_REQUEST {
+            // It takes a while, in which programs may look at the socket.
             drop(phase);
-            happened = true;
+            if let Err(error) = self.answer(&report) {
+                log::error!("{}: a connection is not accepted: {error}", self.id);
+            }
+        } else {
+            let listener = self.handle(&mut phase, &report);
+            drop(phase);
             if let Some(listener) = listener {
                 listener.embryo_done(self);
             }
         }
+        self.common.waiters().notify();
+        Ok(())
     }
 
     /// Handles an event. Returns the listener that is to be told that this
@@ -377,7 +368,10 @@ impl service::Watched for Stream {
     }
 
     fn handle(self: Arc<Self>) -> bool {
-        self.handle_events()
+        match self.handle_next() {
+            Ok(()) => true,
+            Err(error) => matches!(error.errno(), libc::EAGAIN | libc::EINTR),
+        }
     }
 }
 

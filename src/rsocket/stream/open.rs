@@ -34,7 +34,7 @@ pub(super) struct Opening {
 #[derive(Debug)]
 enum Step {
     Address,
-    Route,
+    Route(Box<Endpoint>),
     Connect(Box<Endpoint>),
 }
 
@@ -94,7 +94,6 @@ impl Stream {
         let wake = Wake::of_thread()?;
         let _registered = self.common.waiters().register(&wake);
         loop {
-            self.handle_events();
             self.common.check_open()?;
             match &*locked(&self.phase) {
                 Phase::Connected => return Ok(()),
@@ -110,9 +109,14 @@ impl Stream {
             }
             let mut entries = [readable(self.descriptor()), readable(wake.as_raw_fd())];
             sleep(&mut entries, None)?;
-            let [_, woken] = entries;
+            let [happened, woken] = entries;
             if woken.revents != 0 {
                 wake.clear();
+            }
+            if happened.revents != 0
+                && let Err(error) = self.handle_next()
+            {
+                log::debug!("{}: no event: {error}", self.id);
             }
         }
     }
@@ -127,21 +131,25 @@ impl Stream {
         let timed_out = report.status == -libc::ETIMEDOUT && opening.attempt + 1 < ATTEMPTS;
         match (&opening.step, report.kind) {
             (Step::Address, RDMA_CM_EVENT_ADDR_RESOLVED) => {
-                opening.step = Step::Route;
                 opening.attempt = 0;
                 self.resolve_route(opening)?;
+                // Meanwhile the kernel resolves it.
+                let endpoint = Endpoint::new(&self.id, &self.options().settings)?;
+                opening.step = Step::Route(Box::new(endpoint));
             }
             (Step::Address, RDMA_CM_EVENT_ADDR_ERROR) if timed_out => {
                 opening.attempt += 1;
                 let timeout = FIRST_TIMEOUT_MS << opening.attempt;
                 address::resolve_addr(&self.id, None, &opening.destination, timeout)?;
             }
-            (Step::Route, RDMA_CM_EVENT_ROUTE_RESOLVED) => {
-                let endpoint = Endpoint::new(&self.id, &self.options().settings)?;
-                self.request(&endpoint)?;
-                opening.step = Step::Connect(Box::new(endpoint));
+            (Step::Route(_), RDMA_CM_EVENT_ROUTE_RESOLVED) => {
+                let step = std::mem::replace(&mut opening.step, Step::Address);
+                if let Step::Route(endpoint) = step {
+                    self.request(&endpoint)?;
+                    opening.step = Step::Connect(endpoint);
+                }
             }
-            (Step::Route, RDMA_CM_EVENT_ROUTE_ERROR) if timed_out => {
+            (Step::Route(_), RDMA_CM_EVENT_ROUTE_ERROR) if timed_out => {
                 opening.attempt += 1;
                 self.resolve_route(opening)?;
             }
