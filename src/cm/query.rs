@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::kernel::addr::SockAddr;
 use crate::kernel::command::submit;
 use crate::kernel::ucma::{QueryAddr, QueryGid, QueryPath, QueryRoute, RouteReply};
-use crate::verbs::bindings::ibv_gid;
+use crate::verbs::bindings::{ibv_gid, ibv_sa_path_rec};
 
 use super::device::{self, LinkLayer, Transport};
 use super::id::Id;
@@ -63,11 +63,25 @@ pub fn after_request(id: &Arc<Id>, ib: bool) -> Result<()> {
 ///
 /// # Errors
 /// What the kernel says.
-pub fn after_route(id: &Arc<Id>) -> Result<()> {
-    if id.require_device()?.transport() == Transport::InfiniBand {
+pub fn after_route(id: &Id) -> Result<()> {
+    let hidden = id.state().hides_paths;
+    if !hidden && id.require_device()?.transport() == Transport::InfiniBand {
         paths(id)?;
     }
     Ok(())
+}
+
+/// The paths of an identifier that does not publish them; none before its route is
+/// resolved.
+pub fn paths_of(id: &Id) -> Vec<ibv_sa_path_rec> {
+    let known = id.state().paths.clone();
+    if !known.is_empty() {
+        return known;
+    }
+    let reply = id
+        .descriptor()
+        .and_then(|fd| submit(fd, QueryPath::new(id.handle())));
+    reply.map_or_else(|_| Vec::new(), |reply| reply.to_verbs())
 }
 
 fn read(id: &Arc<Id>, scope: Scope, ib: bool) -> Result<()> {
@@ -124,7 +138,7 @@ fn extended(id: &Arc<Id>, scope: Scope) -> Result<()> {
     Ok(())
 }
 
-fn paths(id: &Arc<Id>) -> Result<()> {
+fn paths(id: &Id) -> Result<()> {
     let reply = submit(id.descriptor()?, QueryPath::new(id.handle()))?;
     id.set_paths(reply.to_verbs());
     Ok(())

@@ -17,9 +17,10 @@ use crate::kernel::command::submit;
 use crate::kernel::ucma::InitQpAttr;
 use crate::verbs;
 use crate::verbs::bindings::{
-    IBV_QP_ACCESS_FLAGS, IBV_QP_MIN_RNR_TIMER, IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY,
-    IBV_QP_RETRY_CNT, IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QPS_ERR, IBV_QPS_INIT, IBV_QPS_RESET,
-    IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, ibv_get_pkey_index, ibv_modify_qp, ibv_qp, ibv_qp_attr,
+    IBV_ACCESS_REMOTE_WRITE, IBV_QP_ACCESS_FLAGS, IBV_QP_MIN_RNR_TIMER, IBV_QP_PKEY_INDEX,
+    IBV_QP_PORT, IBV_QP_QKEY, IBV_QP_RETRY_CNT, IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QPS_ERR,
+    IBV_QPS_INIT, IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, ibv_get_pkey_index,
+    ibv_modify_qp, ibv_qp, ibv_qp_attr,
 };
 
 use super::device::{LinkLayer, Transport};
@@ -114,15 +115,30 @@ fn set_init(attr: &mut ibv_qp_attr, port: u8, pkey_index: u16, datagram: bool) -
     }
 }
 
-/// What the kernel would say of INIT on the active side of a RoCE connection:
-/// the only P_Key is the default one at index 0, and nothing is accessible
-/// before the peer answered.
+/// Whether the port of a connection has one P_Key only, the default one at index
+/// 0, as on RoCE.
+fn has_one_pkey(id: &Id) -> bool {
+    uses_infiniband_cm(id) && link_layer(id) == LinkLayer::Ethernet && !id.is_datagram()
+}
+
+/// Whether INIT is known for good before the peer says anything: what it may do is
+/// settled, and the port has one P_Key.
+fn is_settled(id: &Id) -> bool {
+    has_one_pkey(id) && id.state().writes_only
+}
+
+/// What the kernel would say of INIT of a RoCE connection: on the active side,
+/// nothing is accessible before the peer answered.
 fn known_init(id: &Id, attr: &mut ibv_qp_attr) -> Option<Mask> {
-    let known = uses_infiniband_cm(id)
-        && link_layer(id) == LinkLayer::Ethernet
-        && !id.is_datagram()
-        && !id.state().passive;
-    known.then(|| set_init(attr, id.port_num(), 0, false))
+    let settled = is_settled(id);
+    let known = settled || has_one_pkey(id) && !id.state().passive;
+    known.then(|| {
+        let mask = set_init(attr, id.port_num(), 0, false);
+        if settled {
+            attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+        }
+        mask
+    })
 }
 
 fn blank(state: u32) -> ibv_qp_attr {
@@ -219,7 +235,10 @@ pub fn connect_active(id: &Id) -> Result<()> {
     }
     ece::after_response(id, qp)?;
     if !id.is_datagram() {
-        if uses_infiniband_cm(id) && kernel_knows_init()? && is_initialised(qp) {
+        let skips_init = uses_infiniband_cm(id) && kernel_knows_init()? && is_initialised(qp);
+        if skips_init && is_settled(id) {
+            advance(id, qp, IBV_QPS_RTR, as_is)?;
+        } else if skips_init {
             // The response decides what the peer may access. That may be set
             // on the way to RTR as well, without another visit to INIT.
             let mut init = blank(IBV_QPS_INIT);

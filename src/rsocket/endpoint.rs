@@ -70,6 +70,7 @@ impl Endpoint {
             completions,
             ..
         } = prepared;
+        id.state().writes_only = true;
         pair.attach(id)?;
         let endpoint = Self {
             id: Arc::clone(id),

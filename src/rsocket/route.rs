@@ -5,7 +5,7 @@ use std::ffi::c_int;
 
 use crate::abi::{RDMA_OPTION_IB, RDMA_OPTION_IB_PATH};
 use crate::cm::id::Id;
-use crate::cm::option;
+use crate::cm::{option, query};
 use crate::error::Result;
 use crate::verbs::bindings::ibv_sa_path_rec;
 
@@ -36,12 +36,12 @@ pub fn set(id: &Id, records: &[u8]) -> Result<()> {
 
 /// The records of the route that was resolved; none before.
 pub fn records(id: &Id) -> Vec<u8> {
-    id.state().paths.iter().flat_map(record).collect()
+    query::paths_of(id).iter().flat_map(record).collect()
 }
 
 /// Bytes that a packet on the route carries.
 pub fn packet_length(id: &Id) -> c_int {
-    match id.state().paths.first().map(|path| path.mtu & 0x3F) {
+    match query::paths_of(id).first().map(|path| path.mtu & 0x3F) {
         Some(mtu @ 1..=5) => 128 << mtu,
         _ => UNKNOWN_MTU,
     }

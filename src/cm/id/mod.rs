@@ -96,6 +96,10 @@ pub struct State {
     pub min_rnr_timer: Option<u8>,
     /// Bounds how often the queue pair repeats what is not confirmed.
     pub most_retries: Option<u8>,
+    /// The peer is to write to memory and do nothing else to it.
+    pub writes_only: bool,
+    /// Nobody looks at the paths unless by [`query::paths_of`](crate::cm::query::paths_of).
+    pub hides_paths: bool,
     /// Events reported otherwise than for the present kernel object: for its
     /// predecessors and by messengers.
     pub reported_otherwise: u32,

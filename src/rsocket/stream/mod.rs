@@ -104,6 +104,7 @@ impl Stream {
                 IBV_QPT_RC,
             )
         }?;
+        id.state().hides_paths = true;
         let options = Options::new(&Defaults::get().settings);
         Ok(Arc::new(Self::assemble(
             domain,
