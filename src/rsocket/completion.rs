@@ -19,8 +19,6 @@ use crate::verbs::bindings::{
 };
 use crate::verbs::{dispatch, failure};
 
-use super::spare;
-
 /// Completions taken at once.
 pub const BATCH: usize = 16;
 
@@ -50,14 +48,11 @@ impl Completions {
     /// What libibverbs says.
     pub fn new(device: Arc<Device>, entries: u32) -> Result<Self> {
         let context = device.context();
-        let channel = spare::with_descriptors(|| {
-            // SAFETY: the device keeps the context open.
-            let channel = unsafe { ibv_create_comp_channel(context) };
-            if channel.is_null() {
-                return Err(Error::last_os("create a completion channel"));
-            }
-            Ok(channel)
-        })?;
+        // SAFETY: the device keeps the context open.
+        let channel = unsafe { ibv_create_comp_channel(context) };
+        if channel.is_null() {
+            return Err(Error::last_os("create a completion channel"));
+        }
         let mut completions = Self {
             channel,
             cq: ptr::null_mut(),

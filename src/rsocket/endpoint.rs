@@ -21,7 +21,7 @@ use super::flow::CONTROL_SLOTS;
 use super::memory::{Access, Region};
 use super::prepared::{Prepared, Sizes};
 use super::settings::Settings;
-use super::spare::Queue;
+use super::spare::{self, Queue};
 use super::wire::{
     BIG_ENDIAN, ConnData, MAPPING_LEN, Mapping, Message, TARGET_LEN, TARGETS, Target, WORD_LEN,
 };
@@ -55,7 +55,12 @@ impl Endpoint {
     /// `ENOTSUP` on devices other than InfiniBand and RoCE, else what
     /// libibverbs says.
     pub fn new(id: &Arc<Id>, settings: &Settings) -> Result<Self> {
-        Self::of(id, Prepared::new(&id.require_device()?, settings)?)
+        let device = id.require_device()?;
+        let prepared = match spare::take_connection(&device, settings) {
+            Some(prepared) => prepared,
+            None => spare::with_all(|| Prepared::new(&device, settings))?,
+        };
+        Self::of(id, prepared)
     }
 
     /// As [`Endpoint::new`], of what was made before for such an identifier.
@@ -78,7 +83,7 @@ impl Endpoint {
             receive,
             places: Places::new(sizes.receives),
             sizes,
-            completions,
+            completions: completions.used(),
         };
         if endpoint.sizes.inline < MAPPING_LEN {
             // Control messages need it, and they cannot fail.

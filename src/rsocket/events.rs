@@ -31,7 +31,7 @@ impl Channel {
     /// # Errors
     /// `ENODEV` without an RDMA device, else what the kernel says.
     pub fn open() -> Result<Self> {
-        let opened = spare::with_descriptors(channel::open_nonblocking);
+        let opened = spare::with_all(channel::open_nonblocking);
         opened.map(Self).map_err(no_device)
     }
 

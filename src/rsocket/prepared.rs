@@ -23,6 +23,9 @@ const MIN_QUEUE: u16 = 16;
 /// Entries of a queue below which memory does not matter.
 const SMALL_QUEUE: u16 = 128;
 
+/// Most bytes of a receive buffer that is made before it is needed.
+const MOST_AHEAD: u32 = 1 << 19;
+
 /// How much there is of everything, as settings and device have it.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
@@ -156,6 +159,22 @@ impl Prepared {
             device: Arc::clone(device),
             settings: settings.clone(),
         })
+    }
+
+    /// As [`Prepared::new`], for a connection that there may be: nothing if it
+    /// fails, and nothing that takes much memory.
+    pub fn ahead(device: &Arc<Device>, settings: &Settings) -> Option<Self> {
+        if settings.receive_buffer > MOST_AHEAD {
+            return None;
+        }
+        Self::new(device, settings)
+            .inspect_err(|error| log::debug!("{device}: nothing is prepared: {error}"))
+            .ok()
+    }
+
+    /// Whether its device was removed.
+    pub fn is_useless(&self) -> bool {
+        self.device.is_removed()
     }
 
     /// Whether it is what [`Prepared::new`] would make.

@@ -1,9 +1,10 @@
-//! Completion queues that closed connections leave to the next ones: to make a
-//! queue with its channel, and to destroy it, takes seven system calls. How a queue
-//! is cleared of what it held is the business of [`super::completion`].
+//! What is kept for the next connection: completion queues of closed ones, as to make
+//! a queue with its channel, and to destroy it, takes seven system calls; and all that
+//! one connection needs, for a process that connects again and again. How a queue is
+//! cleared of what it held is the business of [`super::completion`].
 //!
-//! A process keeps few of them, each with a descriptor, and gives them back when it
-//! is out of those. A child has its own, as it can do nothing with its parent's.
+//! Little is kept, each with a descriptor, and given back when the process is out of
+//! those or of memory. A child has its own, as it can do nothing with its parent's.
 
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
@@ -11,21 +12,40 @@ use std::sync::Arc;
 
 use crate::cm::device::Device;
 use crate::error::Result;
-use crate::lock::atomic::{AtomicUsize, Ordering};
+use crate::lock::atomic::{AtomicU32, Ordering};
 use crate::lock::{Mutex, locked};
 
 use super::completion::Completions;
-use super::fork::PerProcess;
+use super::fork::{self, PerProcess};
+use super::prepared::Prepared;
+use super::settings::Settings;
 
-static KEPT: PerProcess<Mutex<Vec<Completions>>> = PerProcess::new();
-/// Queues that connections use.
-static USED: AtomicUsize = AtomicUsize::new(0);
+/// Least queues that are kept or prepared, however few are in use.
+const LEAST: usize = 2;
+
+/// What a process keeps, and how many queues it has besides.
+#[derive(Default)]
+struct Kept {
+    queues: Vec<Completions>,
+    connection: Option<Prepared>,
+    /// Those of connections.
+    used: usize,
+    /// Those of what is prepared, here or elsewhere.
+    prepared: usize,
+}
+
+static KEPT: PerProcess<Mutex<Kept>> = PerProcess::new();
+
+fn kept() -> Result<&'static Mutex<Kept>> {
+    KEPT.get_or_try_init(|| Ok(Box::leak(Box::default())))
+}
 
 /// A completion queue that is kept for the next connection when this is dropped,
 /// after the queue pairs that use it.
 #[derive(Debug)]
 pub struct Queue {
     completions: ManuallyDrop<Completions>,
+    used: bool,
     /// A queue pair uses it that could not be destroyed.
     pub spoilt: bool,
 }
@@ -36,15 +56,27 @@ impl Queue {
     /// # Errors
     /// What libibverbs says.
     pub fn new(device: &Arc<Device>, entries: u32) -> Result<Self> {
-        let completions = match take(device, entries) {
+        let completions = match take(device, entries)? {
             Some(kept) => kept,
             None => Completions::new(Arc::clone(device), entries)?,
         };
-        USED.fetch_add(1, Ordering::Relaxed);
+        locked(kept()?).prepared += 1;
         Ok(Self {
             completions: ManuallyDrop::new(completions),
+            used: false,
             spoilt: false,
         })
+    }
+
+    /// The same, of a connection from now on.
+    pub fn used(mut self) -> Self {
+        if let Some(kept) = KEPT.get() {
+            let mut kept = locked(kept);
+            kept.prepared = kept.prepared.saturating_sub(1);
+            kept.used = kept.used.saturating_add(1);
+            self.used = true;
+        }
+        self
     }
 }
 
@@ -58,46 +90,78 @@ impl Deref for Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        // One for two that are in use, and one in any case.
-        let most = USED.fetch_sub(1, Ordering::Relaxed).div_ceil(2).max(1);
         // SAFETY: taken here only.
         let completions = unsafe { ManuallyDrop::take(&mut self.completions) };
-        if !self.spoilt {
-            keep(completions, most);
+        let useful = !self.spoilt && completions.clear() && !completions.is_useless();
+        let Some(kept) = KEPT.get() else {
+            return;
+        };
+        let mut kept = locked(kept);
+        let count = if self.used {
+            &mut kept.used
+        } else {
+            &mut kept.prepared
+        };
+        *count = count.saturating_sub(1);
+        let useless = kept.take_useless();
+        let spare = kept.queues.len().saturating_add(kept.prepared);
+        if useful && spare < LEAST.max(kept.used / 2) {
+            kept.queues.push(completions);
         }
+        // To destroy queues takes a while, and leads here.
+        drop(kept);
+        drop(useless);
     }
 }
 
-fn take(device: &Arc<Device>, entries: u32) -> Option<Completions> {
-    let mut kept = locked(KEPT.get()?);
-    let place = kept.iter().position(|queue| queue.fits(device, entries))?;
-    Some(kept.swap_remove(place))
+impl Kept {
+    /// Takes what belongs to removed devices.
+    fn take_useless(&mut self) -> (Vec<Completions>, Option<Prepared>) {
+        let useless = self.queues.extract_if(.., |queue| queue.is_useless());
+        let queues = useless.collect();
+        let connection = self.connection.take_if(|prepared| prepared.is_useless());
+        (queues, connection)
+    }
 }
 
-/// Keeps a queue if it is of use and there are not enough. Those of removed devices
-/// go.
-fn keep(queue: Completions, most: usize) {
-    let Ok(kept) = KEPT.get_or_try_init(|| Ok(Box::leak(Box::default()))) else {
+fn take(device: &Arc<Device>, entries: u32) -> Result<Option<Completions>> {
+    let queues = &mut locked(kept()?).queues;
+    let place = queues.iter().position(|queue| queue.fits(device, entries));
+    Ok(place.map(|place| queues.swap_remove(place)))
+}
+
+/// What was prepared for a connection over `device`, if it was.
+pub fn take_connection(device: &Arc<Device>, settings: &Settings) -> Option<Prepared> {
+    let prepared = locked(KEPT.get()?).connection.take();
+    // What does not fit is dropped without the lock.
+    prepared.filter(|prepared| prepared.fits(device, settings))
+}
+
+/// Prepares another connection like one that this process makes now, if it has made
+/// one before and nothing is prepared. For a thread that has to wait anyway.
+pub fn prepare_connection(device: &Arc<Device>, settings: &Settings) {
+    /// Generation of the process that has connected last.
+    static CONNECTED: AtomicU32 = AtomicU32::new(u32::MAX);
+    let before = CONNECTED.swap(fork::generation(), Ordering::Relaxed);
+    let Ok(kept) = kept() else {
         return;
     };
-    let useful = queue.clear() && !queue.is_useless();
-    let mut kept = locked(kept);
-    let useless: Vec<_> = kept.extract_if(.., |queue| queue.is_useless()).collect();
-    if useful && kept.len() < most {
-        kept.push(queue);
+    if before != fork::generation() || locked(kept).connection.is_some() {
+        return;
     }
-    // To destroy queues takes a while.
-    drop(kept);
-    drop(useless);
+    let prepared = Prepared::ahead(device, settings);
+    let other = std::mem::replace(&mut locked(kept).connection, prepared);
+    drop(other);
 }
 
-/// Tries what takes descriptors, and once more without any that are kept here.
+/// Tries what takes descriptors and memory, and once more without any that are kept
+/// here.
 ///
 /// # Errors
 /// Those of `attempt`.
-pub fn with_descriptors<T>(attempt: impl Fn() -> Result<T>) -> Result<T> {
+pub fn with_all<T>(attempt: impl Fn() -> Result<T>) -> Result<T> {
     attempt().or_else(|error| {
-        let exhausted = matches!(error.errno(), libc::EMFILE | libc::ENFILE);
+        let exhausted = matches!(error.errno(), libc::EMFILE | libc::ENFILE | libc::ENOMEM);
         if exhausted && give_back() {
             return attempt();
         }
@@ -107,6 +171,13 @@ pub fn with_descriptors<T>(attempt: impl Fn() -> Result<T>) -> Result<T> {
 
 /// Destroys all that is kept. Returns whether there was anything.
 fn give_back() -> bool {
-    let kept = KEPT.get().map(|kept| std::mem::take(&mut *locked(kept)));
-    kept.is_some_and(|kept| !kept.is_empty())
+    let Some(kept) = KEPT.get() else {
+        return false;
+    };
+    // Its queue is kept, and goes with the others.
+    let connection = locked(kept).connection.take();
+    let any = connection.is_some();
+    drop(connection);
+    let queues = std::mem::take(&mut locked(kept).queues);
+    any || !queues.is_empty()
 }

@@ -226,16 +226,12 @@ impl Stream {
             return;
         }
         // Not with the lock, as it takes a while.
-        match Prepared::new(device, &settings) {
-            Ok(prepared) => {
-                let mut phase = locked(&self.phase);
-                if wanted(&phase)
-                    && let Phase::Listening(listener) = &mut *phase
-                {
-                    listener.prepared = Some(Box::new(prepared));
-                }
-            }
-            Err(error) => log::debug!("{}: nothing is prepared: {error}", self.id),
+        let prepared = Prepared::ahead(device, &settings);
+        let mut phase = locked(&self.phase);
+        if wanted(&phase)
+            && let Phase::Listening(listener) = &mut *phase
+        {
+            listener.prepared = prepared.map(Box::new);
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::rsocket::endpoint::Endpoint;
 use crate::rsocket::events::Report;
 use crate::rsocket::route;
 use crate::rsocket::service;
+use crate::rsocket::spare;
 use crate::rsocket::wait::{Wake, readable, sleep};
 use crate::rsocket::wire::ConnData;
 
@@ -146,6 +147,7 @@ impl Stream {
                 let step = std::mem::replace(&mut opening.step, Step::Address);
                 if let Step::Route(endpoint) = step {
                     self.request(&endpoint)?;
+                    self.prepare_another();
                     opening.step = Step::Connect(endpoint);
                 }
             }
@@ -165,6 +167,14 @@ impl Stream {
             _ => return Err(failed()),
         }
         Ok(None)
+    }
+
+    /// The peer and the network take their time with the request.
+    fn prepare_another(&self) {
+        if let Some(device) = self.id.device() {
+            let settings = self.options().settings.clone();
+            spare::prepare_connection(&device, &settings);
+        }
     }
 
     fn resolve_route(&self, opening: &Opening) -> Result<()> {
