@@ -20,8 +20,10 @@ use super::fork::{self, PerProcess};
 use super::prepared::Prepared;
 use super::settings::Settings;
 
-/// Least queues that are kept or prepared, however few are in use.
+/// How many queues are kept or prepared: half as many as are in use, but at least and
+/// at most so many.
 const LEAST: usize = 2;
+const MOST: usize = 8;
 
 /// What a process keeps, and how many queues it has besides.
 #[derive(Default)]
@@ -104,13 +106,14 @@ impl Drop for Queue {
         };
         *count = count.saturating_sub(1);
         let useless = kept.take_useless();
-        let spare = kept.queues.len().saturating_add(kept.prepared);
-        if useful && spare < LEAST.max(kept.used / 2) {
+        if useful {
             kept.queues.push(completions);
         }
+        let too_many = kept.take_too_many();
         // To destroy queues takes a while, and leads here.
         drop(kept);
         drop(useless);
+        drop(too_many);
     }
 }
 
@@ -121,6 +124,13 @@ impl Kept {
         let queues = useless.collect();
         let connection = self.connection.take_if(|prepared| prepared.is_useless());
         (queues, connection)
+    }
+
+    /// Takes the queues that are more than there should be.
+    fn take_too_many(&mut self) -> Vec<Completions> {
+        let room = (self.used / 2).clamp(LEAST, MOST);
+        let place = room.saturating_sub(self.prepared).min(self.queues.len());
+        self.queues.split_off(place)
     }
 }
 
