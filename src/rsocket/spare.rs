@@ -94,7 +94,7 @@ impl Drop for Queue {
     fn drop(&mut self) {
         // SAFETY: taken here only.
         let completions = unsafe { ManuallyDrop::take(&mut self.completions) };
-        let useful = !self.spoilt && completions.clear() && !completions.is_useless();
+        let useful = !self.spoilt && !completions.is_useless() && completions.clear();
         let Some(kept) = KEPT.get() else {
             return;
         };
