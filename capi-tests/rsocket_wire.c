@@ -588,7 +588,8 @@ static void check_given_up(int fd)
 	CHECK_EQ(rrecv(fd, &byte, 1, 0), 0);
 }
 
-TEST(unconfirmed, "a connection to a peer that confirms nothing any more breaks [fix]")
+TEST(unconfirmed, "a connection to a peer that confirms nothing any more breaks [fix]",
+     .timeout = 40)
 {
 	struct called called = call_peer(NULL);
 	struct wire_peer peer = answer(&called, 0);
@@ -612,7 +613,7 @@ static struct wire small_wire(void)
 	return wire_with_retries(2, 0, MANY, 1000);
 }
 
-TEST(starved, "waits for room at a peer that is gone end [fix]")
+TEST(starved, "waits for room at a peer that is gone end [fix]", .timeout = 40)
 {
 	struct wire wires[] = { small_wire(), small_wire(), small_wire() };
 	unsigned char data[PIECE];
