@@ -44,6 +44,10 @@ struct report {
 static struct test_case *first_case;
 static struct test_case **last_link = &first_case;
 static struct report *report;
+/* Holds the report if peers are begun anew, else -1. */
+static int report_file = -1;
+/* This process is such a peer: what it points to is nowhere else. */
+static bool is_peer;
 
 void test_register(struct test_case *test)
 {
@@ -60,6 +64,8 @@ static const char *base_name(const char *path)
 
 void test_at(const char *file, int line)
 {
+	if (is_peer)
+		return;
 	report->file = file;
 	report->line = line;
 }
@@ -248,6 +254,101 @@ static bool run_case(const struct test_case *test, int number, const char *name)
 	return status == EXIT_SUCCESS || status == EXIT_SKIPPED;
 }
 
+/* ---- Peers ----------------------------------------------------------------- */
+
+/* The word before what a peer that is begun anew has to do. */
+static const char peer_word[] = "--peer";
+
+static const char *peer_library(void)
+{
+	const char *library = getenv("RDMACM_TEST_PEER_LIBRARY");
+
+	return library && *library ? library : NULL;
+}
+
+/* Memory for the report; in a file, if another program is to write to it. */
+static bool share_report(void)
+{
+	int flags = MAP_SHARED;
+
+	if (report_file < 0 && peer_library()) {
+		report_file = memfd_create("report", 0);
+		if (report_file < 0 || ftruncate(report_file, sizeof(*report)))
+			return false;
+	}
+	if (report_file < 0)
+		flags |= MAP_ANONYMOUS;
+	report = mmap(NULL, sizeof(*report), PROT_READ | PROT_WRITE, flags,
+		      report_file, 0);
+	return report != MAP_FAILED;
+}
+
+/* Where something of this program is, seen from one of its functions. */
+static long distance_to(const void *object)
+{
+	return (long)((uintptr_t)object - (uintptr_t)start_peer);
+}
+
+static const void *object_at(const char *distance)
+{
+	return (const void *)((uintptr_t)start_peer +
+			      (uintptr_t)strtol(distance, NULL, 10));
+}
+
+/* `words`: function, object, number, file of the report. */
+static int run_peer(char **words)
+{
+	void (*run)(const void *, long) =
+		(void (*)(const void *, long))(uintptr_t)object_at(words[0]);
+
+	is_peer = true;
+	report_file = (int)strtol(words[3], NULL, 10);
+	if (!share_report())
+		return EXIT_FAILED;
+	run(object_at(words[1]), strtol(words[2], NULL, 10));
+	return EXIT_SUCCESS;
+}
+
+static _Noreturn void begin_anew(const char *library, const long numbers[4])
+{
+	char texts[4][24];
+
+	for (int i = 0; i < 4; i++)
+		snprintf(texts[i], sizeof(texts[i]), "%ld", numbers[i]);
+	if (strcmp(library, "original"))
+		setenv("LD_LIBRARY_PATH", library, 1);
+	else
+		unsetenv("LD_LIBRARY_PATH");
+	execl("/proc/self/exe", "peer", peer_word, texts[0], texts[1], texts[2],
+	      texts[3], NULL);
+	FAIL("execl: %s", strerror(errno));
+}
+
+pid_t start_peer(void (*run)(const void *, long), const void *what, long number)
+{
+	const char *library = peer_library();
+	pid_t pid = fork();
+
+	CHECK(pid >= 0);
+	if (pid > 0)
+		return pid;
+	if (library)
+		begin_anew(library, (long[]){ distance_to((const void *)(uintptr_t)run),
+					      distance_to(what), number, report_file });
+	run(what, number);
+	_exit(EXIT_SUCCESS);
+}
+
+void wait_peer(pid_t pid)
+{
+	int status;
+
+	CHECK_EQ(waitpid(pid, &status, 0), pid);
+	CHECK(WIFEXITED(status));
+	if (WEXITSTATUS(status))
+		_exit(WEXITSTATUS(status)); /* it left its reason */
+}
+
 int main(int argc, char **argv)
 {
 	bool list = argc > 1 && strcmp(argv[1], "--list") == 0;
@@ -256,9 +357,9 @@ int main(int argc, char **argv)
 	sigset_t child;
 	int count = 0;
 
-	report = mmap(NULL, sizeof(*report), PROT_READ | PROT_WRITE,
-		      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (report == MAP_FAILED) {
+	if (argc == 6 && strcmp(argv[1], peer_word) == 0)
+		return run_peer(argv + 2);
+	if (!share_report()) {
 		perror("mmap");
 		return EXIT_FAILED;
 	}

@@ -246,6 +246,17 @@ void pair_close(struct pair *pair);
 
 /* Runs the function in a forked child and fails the case if that fails. */
 void run_in_child(void (*function)(void *), void *argument);
+/*
+ * Starts a process that calls the function and ends; it is killed when the case
+ * ends. If RDMACM_TEST_PEER_LIBRARY is set it runs on that library (a folder, or
+ * "original"): the program is begun anew then, and the process has nothing of
+ * this one's memory, only its descriptors. `what` is a static object or a function
+ * of the program.
+ */
+pid_t start_peer(void (*run)(const void *what, long number), const void *what,
+		 long number);
+/* Waits for its end; fails the case if it failed. */
+void wait_peer(pid_t pid);
 /* Becomes nobody, for good, with no capabilities. */
 void drop_privileges(void);
 /* From here on, mounts of this process are its own. */

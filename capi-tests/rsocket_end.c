@@ -122,7 +122,7 @@ static void *kill_it(void *argument)
 TEST(killed_reader, "55 [fix] a receive ends when the peer is killed", .timeout = 40)
 {
 	struct sockaddr *addr = test_addr(PORT);
-	pid_t peer = peer_process(addr, do_nothing);
+	pid_t peer = peer_process(PORT, do_nothing);
 	int fd = connect_to(addr), status;
 	pthread_t thread;
 	ssize_t received;
@@ -141,7 +141,7 @@ TEST(killed_reader, "55 [fix] a receive ends when the peer is killed", .timeout 
 TEST(killed_poll, "56 rpoll tells when the peer is killed [race]", .timeout = 40)
 {
 	struct sockaddr *addr = test_addr(PORT);
-	pid_t peer = peer_process(addr, do_nothing);
+	pid_t peer = peer_process(PORT, do_nothing);
 	int fd = connect_to(addr);
 	char byte;
 
@@ -167,7 +167,7 @@ static size_t fill(int fd)
 TEST(linger, "57 SO_LINGER bounds the close of a peer that is stopped", .timeout = 60)
 {
 	struct sockaddr *addr = test_addr(PORT);
-	pid_t peer = peer_process(addr, do_nothing);
+	pid_t peer = peer_process(PORT, do_nothing);
 	int fd = connect_to(addr);
 	struct linger linger = linger_for(1);
 	uint64_t start;
@@ -186,7 +186,7 @@ TEST(linger, "57 SO_LINGER bounds the close of a peer that is stopped", .timeout
 TEST(nonblocking_close, "57 a non-blocking close does not wait", .timeout = 60)
 {
 	struct sockaddr *addr = test_addr(PORT);
-	pid_t peer = peer_process(addr, do_nothing);
+	pid_t peer = peer_process(PORT, do_nothing);
 	int fd = connect_to(addr);
 	uint64_t start;
 	char byte;
@@ -227,7 +227,7 @@ static void *resume(void *argument)
 TEST(resumed, "a peer that is stopped and resumed gets all data [race]", .timeout = 60)
 {
 	struct sockaddr *addr = test_addr(PORT);
-	pid_t peer = peer_process(addr, count_bytes);
+	pid_t peer = peer_process(PORT, count_bytes);
 	int fd = connect_to(addr);
 	unsigned char *data = malloc(STREAM);
 	pthread_t thread;

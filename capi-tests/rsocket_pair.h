@@ -82,28 +82,32 @@ static inline short poll_one(int fd, short events, int timeout)
 	return entry.revents;
 }
 
+/* Accepts one connection and lets `what`, a function, do the rest. */
+static inline void accept_for(const void *what, long number)
+{
+	void (*run)(int fd) = (void (*)(int))(uintptr_t)what;
+	int listener = listen_on(test_addr((uint16_t)number), 8), fd;
+
+	CHECK_EQ(write((int)(number >> 16), "x", 1), 1);
+	fd = raccept(listener, NULL, NULL);
+	CHECK(fd >= 0);
+	run(fd);
+}
+
 /*
- * A peer in a process of its own, which accepts one connection on the address
- * and then runs the function. To be called before this process uses RDMA.
+ * A peer in a process of its own, which accepts one connection on the port of
+ * the test address and then runs the function. To be called before this process
+ * uses RDMA.
  */
-static inline pid_t peer_process(struct sockaddr *addr, void (*run)(int fd))
+static inline pid_t peer_process(uint16_t port, void (*run)(int fd))
 {
 	int ready[2];
 	char byte;
 	pid_t pid;
 
 	CHECK_OK(pipe(ready));
-	pid = fork();
-	CHECK(pid >= 0);
-	if (pid == 0) {
-		int listener = listen_on(addr, 8), fd;
-
-		CHECK_EQ(write(ready[1], "x", 1), 1);
-		fd = raccept(listener, NULL, NULL);
-		CHECK(fd >= 0);
-		run(fd);
-		_exit(0);
-	}
+	pid = start_peer(accept_for, (const void *)(uintptr_t)run,
+			 (long)ready[1] << 16 | port);
 	CHECK_EQ(read(ready[0], &byte, 1), 1);
 	close(ready[0]);
 	close(ready[1]);

@@ -839,7 +839,7 @@ TEST(exits, "a process ends while its threads wait, and its peer sees the end [r
 	char byte;
 
 	keep_original_away();
-	pid = peer_process(addr, exit_in_thread);
+	pid = peer_process(PORT, exit_in_thread);
 	fd = connect_to(addr);
 	CHECK_EQ(waitpid(pid, &status, 0), pid);
 	CHECK_EQ(status, 0);

@@ -110,6 +110,34 @@ static void shell(void)
 
 /* --- without a socket ------------------------------------------------- */
 
+static void sends_first(void)
+{
+	char got[8];
+
+	need(send(STDIN_FILENO, "first", 5, 0) == 5);
+	need(recv(STDIN_FILENO, got, sizeof(got), 0) == 6 && memcmp(got, "answer", 6) == 0);
+}
+
+static void inherits_socket(void)
+{
+	char *words[] = { program, shown_address(), "sends-first", NULL };
+	int ends[2], status;
+	char got[8];
+	pid_t child;
+
+	need(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+	child = fork();
+	need(child >= 0);
+	if (child == 0) {
+		need(dup2(ends[1], STDIN_FILENO) == STDIN_FILENO);
+		execv(program, words);
+		_exit(127);
+	}
+	need(recv(ends[0], got, sizeof(got), 0) == 5 && memcmp(got, "first", 5) == 0);
+	need(send(ends[0], "answer", 6, 0) == 6);
+	need(waitpid(child, &status, 0) == child && status == 0);
+}
+
 static void epoll_of_pipes(void)
 {
 	struct epoll_event event = { .events = EPOLLIN | EPOLLET, .data.fd = 77 }, got;
@@ -596,11 +624,16 @@ static void kernels_datagrams(void)
 
 static void kernels_only(void)
 {
+	struct epoll_event event = { .events = EPOLLOUT | EPOLLET }, got[2];
 	struct sockaddr_in at;
 	int listener = tcp_listener(&at, address.sin_addr.s_addr);
-	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	int fd = socket(AF_INET, SOCK_STREAM, 0), set = epoll_create1(0);
 
 	need(!is_over_rdma(fd) && connect(fd, (struct sockaddr *)&at, sizeof(at)) == 0);
+	need(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
+	/* The kernel itself knows it as a set, and finds the socket in it. */
+	need(syscall(SYS_epoll_pwait, set, got, 2, 1000, NULL, 8) == 1);
+	need(got[0].events == EPOLLOUT && epoll_wait(set, got, 2, 0) == 0);
 	check_tcp(listener, fd);
 	kernels_datagrams();
 	need(threads() == 1);
@@ -687,6 +720,21 @@ static void one_kind(void)
 	run_case("streams-only");
 }
 
+static void datagrams_only(void)
+{
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	need(fd >= 0 && !is_over_rdma(fd));
+	fd = socket(AF_INET, SOCK_DGRAM, 0);
+	need(fd >= 0 && is_over_rdma(fd));
+}
+
+static void other_kind(void)
+{
+	configure("* * DGRAM *\n");
+	run_case("datagrams-only");
+}
+
 static void sizes_set(void)
 {
 	int fd = socket(AF_INET, SOCK_STREAM, 0), values[3];
@@ -725,6 +773,7 @@ static void forks_to_device(void)
 
 const struct test_case cases[] = {
 	{ "any-call-first", any_call_first, "any call may be the first of a process" },
+	{ "inherits-socket", inherits_socket, "the first call of a process is a send on a socket that it inherited" },
 	{ "shell", shell, "bash -c true" },
 	{ "epoll-of-pipes", epoll_of_pipes, "epoll sets without sockets are the kernel's" },
 	{ "timeouts", timeouts_of_pipes, "poll and select of pipes and of nothing last" },
@@ -746,15 +795,18 @@ const struct test_case cases[] = {
 	{ "no-device", without_device, "without a device sockets are the kernel's" },
 	{ "other-program", other_program, "sockets of other programs are the kernel's" },
 	{ "one-kind", one_kind, "the configuration tells kinds of sockets apart" },
+	{ "other-kind", other_kind, "where datagrams are configured, streams are the kernel's" },
 	{ "sizes", sizes, "the environment sets sizes" },
 	{ "forks", forks, "children serve connections of their parents" },
 	{ "forks-server-stays", forks_without_device, "a server that forks and cannot use RDMA serves by TCP" },
 	{ "forks-client-stays", forks_to_device, "a client of one that forks goes on by TCP" },
+	{ "sends-first", sends_first, NULL },
 	{ "served-by-children", served_by_children, NULL },
 	{ "server-stays", server_stays, NULL },
 	{ "client-stays", client_stays, NULL },
 	{ "kernels-only", kernels_only, NULL },
 	{ "streams-only", streams_only, NULL },
+	{ "datagrams-only", datagrams_only, NULL },
 	{ "sizes-set", sizes_set, NULL },
 	{ NULL, NULL, NULL },
 };

@@ -41,7 +41,9 @@ impl Built {
         conformance: impl FnOnce() -> Result<PathBuf>,
     ) -> Result<Self> {
         let programs = match name {
-            Name::Conformance | Name::Valgrind | Name::Helgrind => Some(conformance()?),
+            Name::Conformance | Name::Valgrind | Name::Helgrind | Name::Interop => {
+                Some(conformance()?)
+            }
             Name::Commands => Some(commands::build()?),
             Name::Containers => Some(containers::build()?),
             Name::Hosts => Some(hosts::build()?),
@@ -49,7 +51,7 @@ impl Built {
             Name::Faults => Some(faults::build()?),
             Name::Preload => Some(preload::build()?),
             Name::Soak => Some(soak::build(conformance()?)?),
-            Name::Rust | Name::Generated | Name::Abi | Name::Clients | Name::Interop => None,
+            Name::Rust | Name::Generated | Name::Abi | Name::Clients => None,
         };
         let stage = match name {
             Name::Helgrind => library::stage_for_checkers()?,

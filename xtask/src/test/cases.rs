@@ -1,6 +1,7 @@
 //! The names of the conformance cases, read from the C sources, and the check
 //! that the documents speak of cases that exist and that no row of the
-//! conformance tables is without one.
+//! conformance tables is without one. Cases of the suites `preload` and `interop`
+//! are those of their C sources and of their lists.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,6 +9,7 @@ use std::ops::RangeInclusive;
 
 use anyhow::{Context, Result, ensure};
 
+use super::{interop, preload};
 use crate::workspace;
 
 /// The documents whose claims are checked.
@@ -17,9 +19,13 @@ const DOCUMENTS: [&str; 2] = ["docs/known-bugs.md", "docs/sockets.md"];
 /// are about unmodified programs and counts, which suites of their own prove.
 const ROWS: RangeInclusive<u32> = 1..=119;
 
-/// The same of the table of sockets; behind them are the preload library and
-/// unmodified programs.
+/// The same of the table of sockets.
 const SOCKET_ROWS: RangeInclusive<u32> = 1..=87;
+
+/// The rows of that table that suites prove: a row of the document's own says by
+/// which of their cases.
+const SUITE_ROWS: RangeInclusive<u32> = 88..=101;
+const SUITE_ROWS_IN: &str = "docs/sockets.md";
 
 /// Programs whose numbers are those of the table of sockets.
 const SOCKETS: &str = "rsocket_";
@@ -36,12 +42,25 @@ pub fn check() -> Result<()> {
             cases.extend(names.into_iter().map(|name| format!("{program}/{name}")));
         }
     }
+    for source in preload::sources() {
+        let texts = texts(&fs::read_to_string(
+            root.join("xtask/programs").join(source),
+        )?);
+        cases.extend(texts.into_iter().map(|text| format!("preload/{text}")));
+    }
+    cases.extend(preload::names().map(|name| format!("preload/{name}")));
+    cases.extend(interop::names().map(|name| format!("interop/{name}")));
     let mut missing = Vec::new();
     for document in DOCUMENTS {
         let text = fs::read_to_string(root.join(document))
             .with_context(|| format!("cannot read {document}"))?;
         let unknown = claimed(&text).filter(|name| !cases.contains(*name));
         missing.extend(unknown.map(|name| format!("{document} names {name}, which is no case")));
+        if document == SUITE_ROWS_IN {
+            let told = told(&text);
+            let open = SUITE_ROWS.filter(|row| !told.contains(row));
+            missing.extend(open.map(|row| format!("{document} names no case for row {row}")));
+        }
     }
     for (table, of_sockets) in [(ROWS, false), (SOCKET_ROWS, true)] {
         let own = cases
@@ -84,6 +103,30 @@ fn names(source: &str) -> Vec<String> {
         .collect()
 }
 
+/// The texts of the table of cases in a C source of the suite `preload`: what is
+/// between quotes behind a case's function.
+fn texts(source: &str) -> Vec<String> {
+    let table = source.split_once("const struct test_case cases[]");
+    let lines = table.map_or("", |(_, table)| table).lines();
+    lines
+        .take_while(|line| *line != "};")
+        .filter_map(|line| {
+            let (_, behind) = line.split_once(", \"")?;
+            Some(behind.strip_suffix("\" },")?.to_owned())
+        })
+        .collect()
+}
+
+/// The numbers of the rows of a document's tables in which a case is named.
+fn told(text: &str) -> BTreeSet<u32> {
+    let cells = text.lines().filter_map(|line| {
+        let (number, rest) = line.strip_prefix("| ")?.split_once(" |")?;
+        claimed(rest).next()?;
+        number.parse().ok()
+    });
+    cells.collect()
+}
+
 /// The cases that a document names: what is between backquotes and begins with
 /// a program and a slash.
 fn claimed(text: &str) -> impl Iterator<Item = &str> {
@@ -109,6 +152,19 @@ mod tests {
         let source = "#define TEST(x)\n\nTEST_BOTH(a, \"1 one\")\n{\n}\n\
                       TEST(b,\n     \"2 3 two \"\n     \"and three\", .timeout = 9)\n";
         assert_eq!(names(source), ["1 one", "2 3 two and three"]);
+    }
+
+    #[test]
+    fn texts_are_read_from_tables() {
+        let source = "x\nconst struct test_case cases[] = {\n\t{ \"a\", run, \"one's text\" },\n\
+                      \t{ \"b\", other, NULL },\n\t{ NULL, NULL, NULL },\n};\n, \"no\" },\n";
+        assert_eq!(texts(source), ["one's text"]);
+    }
+
+    #[test]
+    fn rows_with_cases_are_told() {
+        let text = "| 88 | one | `preload/a b` |\n| 89 | two | nothing |\n| x | `a/b c` |\n";
+        assert_eq!(told(text), BTreeSet::from([88]));
     }
 
     #[test]

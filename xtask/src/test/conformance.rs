@@ -22,7 +22,7 @@ use crate::{process, workspace};
 
 /// How the original is expected to do in a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Original {
+pub enum Original {
     /// It passes.
     Agrees,
     /// It fails.
@@ -33,7 +33,7 @@ enum Original {
 
 impl Original {
     /// What the marks in the name of a case say.
-    fn of(case: &str) -> Self {
+    pub fn of(case: &str) -> Self {
         if case.contains("[fix]") {
             Self::IsWrong
         } else if case.contains("[race]") {

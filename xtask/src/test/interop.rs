@@ -1,6 +1,9 @@
 //! Suite `interop`: unmodified programs on sockets over RDMA, in every pairing
 //! of our library and the original that has ours on a side (see
-//! [`super::pairing`]). Which original that is depends on the userland.
+//! [`super::pairing`]). Which original that is depends on the userland. After them
+//! the conformance programs whose peer is another process, with that process on
+//! the other library, in both roles; with one library on both sides they are in
+//! [`super::conformance`].
 //!
 //! udpong runs on ours alone: the original cannot create the address handles of
 //! RoCE, neither for what it sends nor for what it answers. Not here:
@@ -8,12 +11,17 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
+use super::conformance::{self, Original};
 use super::pairing::{self, End, Row};
 use crate::guest::Bench;
-use crate::guest::program::Ready;
+use crate::guest::program::{self, Ready};
+use crate::library::Library;
+use crate::process;
 use crate::report::Suite;
 
 macro_rules! both_sides {
@@ -115,6 +123,65 @@ const RCOPY: Row = Row {
     )
 };
 
+/// The names of the unmodified programs' cases.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    ROWS.iter().chain([&RCOPY]).map(|row| row.name)
+}
+
+/// The conformance programs whose peers may run on another library, and which of
+/// their cases; all if empty.
+const CONVERSATIONS: [(&str, &[&str]); 2] = [
+    ("rsocket_between", &[]),
+    (
+        "rsocket_end",
+        &["peer is killed", "peer that is stopped", "does not wait"],
+    ),
+];
+
+/// The longest that one program may take.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// Names the library of the peers of a conformance program.
+const PEER_LIBRARY: &str = "RDMACM_TEST_PEER_LIBRARY";
+
+/// Runs a conformance program on `own`, its peers on `other`. The original runs
+/// only what it does well by itself.
+fn converse(
+    program: &Path,
+    wanted: &[&str],
+    [own, other]: [&Library; 2],
+    suite: &mut Suite,
+) -> Result<()> {
+    let program = program.to_str().context("path of the program")?;
+    let listed = process::output(Command::new(program).arg("--list"))?;
+    let titles = listed.lines().filter_map(|case| {
+        let (_, title) = case.split_once('/')?;
+        let is_wanted = wanted.is_empty() || wanted.iter().any(|word| title.contains(word));
+        let is_fit = *own != Library::Original || Original::of(title) == Original::Agrees;
+        (is_wanted && is_fit).then_some(title)
+    });
+    let words: Vec<_> = std::iter::once(program).chain(titles).collect();
+    let peer = match other {
+        Library::Ours(folder) => folder.to_str().context("path of the library")?,
+        Library::Original => other.name(),
+    };
+    let mut running = program::start_with(&words, own, &[(PEER_LIBRARY, peer)])?;
+    running.wait_for(LIMIT)?.context("never ended")?;
+    let cases = conformance::read(&running.output());
+    ensure!(
+        cases.len() + 1 == words.len(),
+        "{} of {} results: {}",
+        cases.len(),
+        words.len() - 1,
+        running.said()
+    );
+    for case in cases {
+        let name = format!("{}: on {}, peer on {}", case.name, own.name(), other.name());
+        suite.record(name, case.outcome);
+    }
+    Ok(())
+}
+
 /// The part beside the device.
 pub fn inside(bench: &Bench, suite: &mut Suite) -> Result<()> {
     for row in ROWS {
@@ -131,5 +198,11 @@ pub fn inside(bench: &Bench, suite: &mut Suite) -> Result<()> {
         fs::remove_file(Path::new(TO))?;
         Ok(())
     });
+    let (ours, original) = (&bench.ours, &Library::Original);
+    for (program, cases) in CONVERSATIONS {
+        for libraries in [[ours, original], [original, ours]] {
+            converse(&bench.programs.join(program), cases, libraries, suite)?;
+        }
+    }
     Ok(())
 }

@@ -136,15 +136,27 @@ const FORKING: [&str; 2] = [
     "rstream -T f -s $IP -p 7606 -S 1024 -C 100",
 ];
 const FORKING_PORT: u16 = 7606;
+const FORKING_NAME: &str = "rstream forks";
 
 /// The longest that the calls may take.
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// Programs of cases, each with its C file.
-const CALLS: [(&str, &str); 2] = [
+const CALLS: [(&str, &str); 3] = [
     ("preload-calls", "preload/calls.c"),
     ("preload-hard", "preload/hard.c"),
+    ("preload-killed", "preload/killed.c"),
 ];
+
+/// The C sources of those programs, seen from `xtask/programs`.
+pub fn sources() -> impl Iterator<Item = &'static str> {
+    CALLS.iter().map(|(_, source)| *source)
+}
+
+/// The names of the other cases.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    ROWS.iter().map(|row| row.name).chain([FORKING_NAME])
+}
 
 /// Compiles them and returns their folder.
 pub fn build() -> Result<PathBuf> {
@@ -179,7 +191,7 @@ pub fn inside(bench: &Bench, suite: &mut Suite) -> Result<()> {
     for (server, client) in [(ours, ours), (ours, original), (original, ours)] {
         let (on, by) = (server.name(), client.name());
         suite.check(
-            format!("rstream forks: server on {on}, client on {by}"),
+            format!("{FORKING_NAME}: server on {on}, client on {by}"),
             fork(server, client),
         );
     }
