@@ -78,7 +78,7 @@ static void run(const struct talk *talk)
 	wait_peer(pid);
 }
 
-#define TALK(ident, text, ...)                                        \
+#define TEST_TALK(ident, text, ...)                                        \
 	static const struct talk ident##_talk = { __VA_ARGS__ };      \
 	TEST(ident, text, .timeout = 60)                              \
 	{                                                             \
@@ -165,7 +165,7 @@ static void sizes_server(int fd)
 	}
 }
 
-TALK(all_sizes, "40 101 a byte to eight megabytes, there and back", .client = sizes_client,
+TEST_TALK(all_sizes, "40 101 a byte to eight megabytes, there and back", .client = sizes_client,
      .server = sizes_server)
 
 /* More messages than a counter of 16 bits counts. */
@@ -192,7 +192,7 @@ static void bytes_server(int fd)
 	send_bytes(fd);
 }
 
-TALK(counters, "37 101 so many single bytes that counters of messages wrap around",
+TEST_TALK(counters, "37 101 so many single bytes that counters of messages wrap around",
      .client = bytes_client, .server = bytes_server)
 
 static void make_small(int fd)
@@ -217,7 +217,7 @@ static void megabyte_server(int fd)
 	send_all(fd, MEGABYTE, 5);
 }
 
-TALK(small, "41 101 a megabyte through the smallest buffers and queues",
+TEST_TALK(small, "41 101 a megabyte through the smallest buffers and queues",
      .configure = make_small, .client = megabyte_client, .server = megabyte_server)
 
 static void make_large(int fd)
@@ -228,7 +228,7 @@ static void make_large(int fd)
 	set_option(fd, SOL_RDMA, RDMA_RQSIZE, 700);
 }
 
-TALK(large, "32 101 a megabyte through large buffers and queues", .configure = make_large,
+TEST_TALK(large, "32 101 a megabyte through large buffers and queues", .configure = make_large,
      .client = megabyte_client, .server = megabyte_server)
 
 /* ---- Messages, inline data, vectors ---------------------------------------- */
@@ -272,10 +272,10 @@ static void much_inline(int fd)
 	set_option(fd, SOL_RDMA, RDMA_INLINE, 256);
 }
 
-TALK(no_inline, "39 101 messages of all sizes to 300, nothing inline",
+TEST_TALK(no_inline, "39 101 messages of all sizes to 300, nothing inline",
      .configure = nothing_inline, .client = increasing_client, .server = increasing_server)
 
-TALK(much, "39 101 messages of all sizes to 300, 256 bytes inline",
+TEST_TALK(much, "39 101 messages of all sizes to 300, 256 bytes inline",
      .configure = much_inline, .client = increasing_client, .server = increasing_server)
 
 /* A prime length, so that the vectors meet the ends of buffers anywhere. */
@@ -317,7 +317,7 @@ static void vectors_server(int fd)
 	vectors(fd, true);
 }
 
-TALK(many_vectors, "47 101 twenty vectors at once, across the ends of buffers",
+TEST_TALK(many_vectors, "47 101 twenty vectors at once, across the ends of buffers",
      .client = vectors_client, .server = vectors_server)
 
 static void flags_client(int fd)
@@ -350,7 +350,7 @@ static void flags_server(int fd)
 	CHECK_EQ(rsend(fd, "efgh", 4, 0), 4);
 }
 
-TALK(flags, "42 43 44 45 101 MSG_PEEK, MSG_WAITALL and MSG_DONTWAIT",
+TEST_TALK(flags, "42 43 44 45 101 MSG_PEEK, MSG_WAITALL and MSG_DONTWAIT",
      .client = flags_client, .server = flags_server)
 
 /* ---- Ends ----------------------------------------------------------------- */
@@ -374,7 +374,7 @@ static void half_server(int fd)
 	CHECK(poll_one(fd, POLLIN, 10000) & POLLHUP);
 }
 
-TALK(half, "48 101 one side ends sending, the other answers and ends", .client = half_client,
+TEST_TALK(half, "48 101 one side ends sending, the other answers and ends", .client = half_client,
      .server = half_server)
 
 static void cross(int fd)
@@ -384,7 +384,7 @@ static void cross(int fd)
 	expect_end(fd);
 }
 
-TALK(crossed, "49 101 both sides end sending at once", .client = cross, .server = cross,
+TEST_TALK(crossed, "49 101 both sides end sending at once", .client = cross, .server = cross,
      .connections = 10)
 
 static void closes_at_once(int fd)
@@ -401,9 +401,9 @@ static void reads_late(int fd)
 	expect_end(fd);
 }
 
-TALK(unread, "53 101 what was sent before the server closed is read", .client = reads_late,
+TEST_TALK(unread, "53 101 what was sent before the server closed is read", .client = reads_late,
      .server = closes_at_once)
-TALK(unread_too, "53 101 what was sent before the client closed is read",
+TEST_TALK(unread_too, "53 101 what was sent before the client closed is read",
      .client = closes_at_once, .server = reads_late)
 
 static void hello_client(int fd)
@@ -418,7 +418,7 @@ static void hello_server(int fd)
 	send_all(fd, 5, 11);
 }
 
-TALK(many, "75 101 fifty connections one after the other", .client = hello_client,
+TEST_TALK(many, "75 101 fifty connections one after the other", .client = hello_client,
      .server = hello_server, .connections = 50)
 
 /* ---- Without blocking ------------------------------------------------------ */
@@ -467,7 +467,7 @@ static void pump_server(int fd)
 	pump(fd, 13, 12);
 }
 
-TALK(pumped, "101 both ways at once, non-blocking with rpoll", .client = pump_client,
+TEST_TALK(pumped, "101 both ways at once, non-blocking with rpoll", .client = pump_client,
      .server = pump_server)
 
 static const struct talk late_talk = { .server = hello_server };
@@ -545,7 +545,7 @@ static void mapped_server(int fd)
 	is_written(fd, 15);
 }
 
-TALK(mapped, "77 101 mapped memory is written, either side's", .configure = may_write,
+TEST_TALK(mapped, "77 101 mapped memory is written, either side's", .configure = may_write,
      .client = mapped_client, .server = mapped_server)
 
 /* More than there are credits. */
@@ -583,7 +583,7 @@ static void maps_server(int fd)
 	hello_server(fd);
 }
 
-TALK(credits, "79 101 [fix] mappings of either side come and go, and cost the stream nothing",
+TEST_TALK(credits, "79 101 [fix] mappings of either side come and go, and cost the stream nothing",
      .configure = may_write, .client = maps_client, .server = maps_server)
 
 /* ---- Idle and stopped ------------------------------------------------------- */
@@ -606,5 +606,5 @@ static void idle_server(int fd)
 	hello_server(fd);
 }
 
-TALK(idle, "72 101 keep-alive messages while idle harm nothing", .client = idle_client,
+TEST_TALK(idle, "72 101 keep-alive messages while idle harm nothing", .client = idle_client,
      .server = idle_server)

@@ -51,7 +51,7 @@ impl Built {
             Name::Faults => Some(faults::build()?),
             Name::Preload => Some(preload::build()?),
             Name::Soak => Some(soak::build(conformance()?)?),
-            Name::Rust | Name::Generated | Name::Abi | Name::Clients => None,
+            Name::Rust | Name::Generated | Name::Abi | Name::Reference | Name::Clients => None,
         };
         let stage = match name {
             Name::Helgrind => library::stage_for_checkers()?,

@@ -20,6 +20,7 @@ mod links;
 mod pairing;
 mod parallel;
 mod preload;
+mod reference;
 mod results;
 mod rust;
 mod shares;
@@ -76,6 +77,8 @@ enum Name {
     Generated,
     /// Headers, symbols and layouts against the original's
     Abi,
+    /// C conformance programs for sockets on the kernel's TCP
+    Reference,
     /// C conformance programs on the original and on ours
     Conformance,
     /// Unmodified programs of rdmacm-utils, against ours and the original
@@ -106,10 +109,11 @@ enum Name {
 impl Name {
     /// All, in the order they begin: of those that need a device the long ones
     /// first.
-    const ALL: [Self; 15] = [
+    const ALL: [Self; 16] = [
         Self::Rust,
         Self::Generated,
         Self::Abi,
+        Self::Reference,
         Self::Valgrind,
         Self::Conformance,
         Self::Srp,
@@ -129,6 +133,7 @@ impl Name {
             Self::Rust => "rust",
             Self::Generated => "generated",
             Self::Abi => "abi",
+            Self::Reference => "reference",
             Self::Conformance => "conformance",
             Self::Clients => "clients",
             Self::Interop => "interop",
@@ -145,7 +150,10 @@ impl Name {
     }
 
     fn needs_device(self) -> bool {
-        !matches!(self, Self::Rust | Self::Generated | Self::Abi)
+        !matches!(
+            self,
+            Self::Rust | Self::Generated | Self::Abi | Self::Reference
+        )
     }
 }
 
@@ -341,6 +349,7 @@ fn run(name: Name, stage: &Path, suite: &mut Suite) -> Result<()> {
             Ok(())
         }
         Name::Abi => abi::run(stage, &[], suite),
+        Name::Reference => reference::run(stage, suite),
         _ => bail!("{} needs a device", name.text()),
     }
 }
