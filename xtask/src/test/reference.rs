@@ -83,8 +83,8 @@ const PROGRAMS: [Program; 7] = [
     (
         "rsocket_between",
         &[
-            "queues", "inline", "mapp", // Options of RDMA.
-            "53 ",  // As above.
+            // Options of RDMA.
+            "queues", "inline", "mapp",
         ],
     ),
 ];
