@@ -251,9 +251,15 @@ impl Stream {
                 let Phase::Accepting(accepting) = std::mem::replace(phase, Phase::Failed) else {
                     return None;
                 };
-                if report.kind == RDMA_CM_EVENT_ESTABLISHED {
+                // For the peer there was a connection if it has ended one: the
+                // message in between is sent only once, and may be lost.
+                let was_ended = report.kind == RDMA_CM_EVENT_DISCONNECTED;
+                if was_ended || report.kind == RDMA_CM_EVENT_ESTABLISHED {
                     self.connected(accepting.endpoint, accepting.peer);
                     *phase = Phase::Connected;
+                }
+                if was_ended && let Some(connection) = self.established() {
+                    connection.peer_gone();
                 }
                 return accepting.listener.upgrade();
             }
