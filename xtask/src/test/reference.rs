@@ -64,6 +64,8 @@ const PROGRAMS: [Program; 7] = [
             "at their limits",
             "not to be had",
             "memory to lock",
+            // TCP connects without a descriptor for the other end.
+            "out of descriptors",
             // As above, and children share the kernel's sockets.
             "a close ends",
             "a child has",
