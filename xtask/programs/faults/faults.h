@@ -31,6 +31,7 @@ struct order {
 enum report_kind {
 	STARTED,   /* process */
 	LISTENING, /* port */
+	ACCEPTED,  /* the peer's connection is established */
 	TRIED,	   /* the connection with the fault: error, step, reached, stuck */
 	SETTLED,   /* another one without: error, step, stuck, descriptors, heap */
 	EXITED,	   /* status */
@@ -65,6 +66,10 @@ int peer_descriptor(const struct peer *peer);
 uint16_t peer_port(const struct peer *peer);
 /* Connects, as often as it takes until peer_rest. */
 void peer_connect(struct peer *peer, uint16_t port);
+/* The connection that peer_connect made is established on the other side too: only
+ * then it is ended, since the request to disconnect might overtake the message that
+ * establishes it. */
+void peer_accepted(struct peer *peer);
 void peer_step(struct peer *peer);
 /* Ends all connections and attempts. */
 void peer_rest(struct peer *peer);

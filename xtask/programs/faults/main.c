@@ -183,6 +183,9 @@ static struct verdict run_victim(struct judge *judge, const struct order *order)
 		case LISTENING:
 			peer_connect(judge->peer, report.port);
 			break;
+		case ACCEPTED:
+			peer_accepted(judge->peer);
+			break;
 		case TRIED:
 			verdict.tried = report;
 			peer_rest(judge->peer);

@@ -19,6 +19,9 @@ struct peer {
 	struct rdma_cm_id *ids[IDS];
 	uint16_t target;
 	int attempts;
+	/* Of the connection to the target: established on this side, and on the other. */
+	struct rdma_cm_id *established;
+	bool accepted;
 };
 
 static const struct rdma_conn_param PARAM = {
@@ -70,6 +73,8 @@ static void discard(struct peer *peer, int slot)
 		rdma_destroy_qp(id);
 	need(!rdma_destroy_id(id), "rdma_destroy_id");
 	peer->ids[slot] = NULL;
+	if (peer->established == id)
+		peer->established = NULL;
 }
 
 static void drop(struct peer *peer, struct rdma_cm_id *id)
@@ -106,7 +111,27 @@ void peer_connect(struct peer *peer, uint16_t port)
 {
 	peer->target = port;
 	peer->attempts = 0;
+	peer->accepted = false;
 	attempt(peer);
+}
+
+/* Ends the connection to the target once both sides have it; false if that fails. */
+static bool end_established(struct peer *peer)
+{
+	return !peer->established || !peer->accepted || !rdma_disconnect(peer->established);
+}
+
+static void lose(struct peer *peer, struct rdma_cm_id *id)
+{
+	drop(peer, id);
+	attempt(peer);
+}
+
+void peer_accepted(struct peer *peer)
+{
+	peer->accepted = true;
+	if (!end_established(peer))
+		lose(peer, peer->established);
 }
 
 void peer_rest(struct peer *peer)
@@ -131,8 +156,11 @@ static bool handle(struct peer *peer, struct rdma_cm_id *id, enum rdma_cm_event_
 	case RDMA_CM_EVENT_ROUTE_RESOLVED:
 		return !rdma_connect(id, &param);
 	case RDMA_CM_EVENT_ESTABLISHED:
-		/* As a client. The server's side waits for its peer to end. */
-		return !peer->target || !rdma_disconnect(id);
+		/* The server's side waits for its peer to end. */
+		if (!peer->target)
+			return true;
+		peer->established = id;
+		return end_established(peer);
 	case RDMA_CM_EVENT_TIMEWAIT_EXIT:
 	case RDMA_CM_EVENT_ADDR_CHANGE:
 		return true;
@@ -156,7 +184,8 @@ void peer_step(struct peer *peer)
 	need(!rdma_ack_cm_event(event), "rdma_ack_cm_event");
 	if (handle(peer, id, type))
 		return;
-	drop(peer, id);
-	if (type != RDMA_CM_EVENT_DISCONNECTED)
-		attempt(peer);
+	if (type == RDMA_CM_EVENT_DISCONNECTED)
+		drop(peer, id);
+	else
+		lose(peer, id);
 }

@@ -157,8 +157,10 @@ static int server(struct end *end, struct sockaddr *own)
 	if (await(end, RDMA_CM_EVENT_CONNECT_REQUEST, &end->id) || create_qp(end->id))
 		return -1;
 	TRY(rdma_accept(end->id, &param));
-	if (await(end, RDMA_CM_EVENT_ESTABLISHED, NULL) ||
-	    await(end, RDMA_CM_EVENT_DISCONNECTED, NULL))
+	if (await(end, RDMA_CM_EVENT_ESTABLISHED, NULL))
+		return -1;
+	send_report(ACCEPTED);
+	if (await(end, RDMA_CM_EVENT_DISCONNECTED, NULL))
 		return -1;
 	TRY(rdma_disconnect(end->id));
 	return 0;
@@ -203,6 +205,7 @@ static int synchronous_server(struct end *end, struct sockaddr *own)
 	announce(end->listener);
 	TRY(rdma_get_request(end->listener, &end->id));
 	TRY(rdma_accept(end->id, &param));
+	send_report(ACCEPTED);
 	TRY(rdma_disconnect(end->id));
 	return 0;
 }
