@@ -64,7 +64,7 @@ ulimit -l unlimited
 ulimit -c 0
 
 port=
-for try in $(seq 100); do
+for try in $(seq 600); do
     for dir in /sys/class/virtio-ports/*; do
         [ "$(cat "$dir/name" 2>/dev/null)" = output ] && port=/dev/${dir##*/}
     done
