@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use libc::{sockaddr, socklen_t};
 
 use crate::fork::{self, State};
-use crate::{epoll, next, number, rdmacm, table};
+use crate::{next, number, rdmacm, sets, table};
 
 /// An address as the program gave it.
 type Address = Vec<u8>;
@@ -150,7 +150,7 @@ pub fn fall_back(socket: c_int) {
     let fds: Vec<_> = table::range(0, u32::MAX)
         .filter(|fd| table::find(*fd) == Some(socket))
         .collect();
-    epoll::fall_back(socket);
+    sets::fall_back(socket);
     for fd in &fds {
         table::remove(*fd);
     }

@@ -18,7 +18,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use libc::{nfds_t, sockaddr_storage, socklen_t};
 
-use crate::poll::Deadline;
+use crate::waiting::Deadline;
 use crate::{inside, next, number, rdmacm, sockets, table};
 
 /// How far a socket has come that is to go over to RDMA.

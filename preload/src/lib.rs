@@ -22,7 +22,9 @@
 //! | [`transfer`] | sending and receiving |
 //! | [`restart`] | calls that signals interrupt |
 //! | [`option`], [`number`] | options, flags and names |
-//! | [`poll`], [`epoll`] | waiting |
+//! | [`poll`], [`select`], [`epoll`] | waiting |
+//! | [`sets`] | which epoll sets have sockets over RDMA |
+//! | [`waiting`] | time limits and signal masks of calls that wait |
 //!
 //! No function here has a state of its own that a call has to set up: whichever
 //! is the first that a program calls, works.
@@ -39,6 +41,9 @@ pub mod option;
 pub mod poll;
 pub mod rdmacm;
 pub mod restart;
+pub mod select;
+pub mod sets;
 pub mod sockets;
 pub mod table;
 pub mod transfer;
+pub mod waiting;

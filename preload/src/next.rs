@@ -49,6 +49,12 @@ pub fn errno() -> c_int {
     unsafe { *libc::__errno_location() }
 }
 
+/// What a call returns that fails with `errno`.
+pub fn fail(errno: c_int) -> c_int {
+    set_errno(errno);
+    -1
+}
+
 /// Defines functions that find the one of their name in `$handle` and let
 /// `$run` call it. Without such a function they return -1.
 macro_rules! forward {

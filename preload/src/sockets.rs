@@ -9,7 +9,7 @@ use libc::{FILE, sockaddr, socklen_t};
 use crate::config::{AF_IB, Config};
 use crate::fork::{self, State};
 use crate::restart::restarting;
-use crate::{connect, epoll, inside, next, number, rdmacm, table};
+use crate::{connect, inside, next, number, rdmacm, sets, table};
 
 /// Level of the options of sockets over RDMA, and their names.
 const SOL_RDMA: c_int = 0x10000;
@@ -124,7 +124,7 @@ fn release(fd: c_int) {
         && removed.last
     {
         connect::forget(removed.socket);
-        epoll::forget(removed.socket);
+        sets::forget(removed.socket);
         // SAFETY: no pointers.
         unsafe { rdmacm::rclose(removed.socket) };
     }
@@ -137,7 +137,7 @@ fn leave(fd: c_int) {
     }
     release(fd);
     fork::forget(fd);
-    epoll::close(fd);
+    sets::close(fd);
 }
 
 /// Puts the socket behind `fd`, if there is one, behind its duplicate as well;
