@@ -25,6 +25,20 @@ impl Deadline {
         Self(limit.and_then(|limit| Instant::now().checked_add(limit)))
     }
 
+    /// Whether nothing is left.
+    pub fn is_over(&self) -> bool {
+        self.left() == 0
+    }
+
+    /// What is left; `None` is for ever.
+    pub fn left_exactly(&self) -> Option<timespec> {
+        let left = self.0?.saturating_duration_since(Instant::now());
+        Some(timespec {
+            tv_sec: libc::time_t::try_from(left.as_secs()).unwrap_or(libc::time_t::MAX),
+            tv_nsec: left.subsec_nanos().into(),
+        })
+    }
+
     /// What is left, in milliseconds and never too little; -1 is for ever.
     pub fn left(&self) -> c_int {
         let Some(deadline) = self.0 else {
@@ -74,11 +88,7 @@ pub unsafe fn limit(time: *const timespec) -> Result<Option<Duration>, c_int> {
     duration(time).map(Some)
 }
 
-/// A time as a duration.
-///
-/// # Errors
-/// `EINVAL` if it is none.
-pub fn duration(time: timespec) -> Result<Duration, c_int> {
+fn duration(time: timespec) -> Result<Duration, c_int> {
     let seconds = u64::try_from(time.tv_sec).map_err(|_| libc::EINVAL)?;
     match u32::try_from(time.tv_nsec) {
         Ok(nanos) if nanos < 1_000_000_000 => Ok(Duration::new(seconds, nanos)),
