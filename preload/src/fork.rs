@@ -328,9 +328,15 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         if self.0 != libc::SEM_FAILED {
-            // SAFETY: opened in `take`.
+            let mut turns = 0;
+            // SAFETY: opened in `take`; room for a number.
             unsafe {
-                libc::sem_post(self.0);
+                libc::sem_getvalue(self.0, &mut turns);
+                // If somebody who was not waited for has given it back meanwhile,
+                // there would be two.
+                if turns == 0 {
+                    libc::sem_post(self.0);
+                }
                 libc::sem_close(self.0);
             }
         }

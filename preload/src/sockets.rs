@@ -28,7 +28,8 @@ pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> 
         // SAFETY: no pointers.
         return unsafe { next::socket(domain, kind, protocol) };
     }
-    if fork::is_wanted() && domain != AF_IB && kind == libc::SOCK_STREAM {
+    let kind_alone = kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC);
+    if fork::is_wanted() && domain != AF_IB && kind_alone == libc::SOCK_STREAM {
         // SAFETY: no pointers.
         let fd = unsafe { next::socket(domain, kind, protocol) };
         return fork::note(fd, State::New);
