@@ -8,7 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use libc::{sockaddr, socklen_t};
 
 use crate::fork::{self, State};
-use crate::{next, number, rdmacm, sets, table};
+use crate::next::fail;
+use crate::{memory, next, number, rdmacm, sets, table};
 
 /// An address as the program gave it.
 type Address = Vec<u8>;
@@ -28,16 +29,25 @@ fn pending() -> MutexGuard<'static, BTreeMap<c_int, Pending>> {
     PENDING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The longest address.
+const LONGEST: usize = size_of::<libc::sockaddr_storage>();
+
 /// A copy of an address.
 ///
+/// # Errors
+/// As the kernel's: `EINVAL` if it is too long, `EFAULT` if it is no memory.
+///
 /// # Safety
-/// `addr` is null or readable for `len` bytes.
-unsafe fn copy(addr: *const sockaddr, len: socklen_t) -> Option<Address> {
-    if addr.is_null() {
-        return None;
+/// `addr` is null, an address of `len` bytes, or no memory.
+unsafe fn copy(addr: *const sockaddr, len: socklen_t) -> Result<Address, c_int> {
+    let len = len as usize;
+    if len > LONGEST {
+        return Err(libc::EINVAL);
     }
-    // SAFETY: not null; the caller vouches for the rest.
-    Some(unsafe { std::slice::from_raw_parts(addr.cast::<u8>(), len as usize) }.to_vec())
+    let mut copy = vec![0; len];
+    // SAFETY: the caller vouches for it.
+    unsafe { memory::read(addr.cast::<u8>(), &mut copy) }?;
+    Ok(copy)
 }
 
 /// Forgets a socket that is closed.
@@ -70,10 +80,14 @@ pub fn is_refusal(errno: c_int) -> bool {
 pub unsafe extern "C" fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
     if let Some(socket) = table::find(fd) {
         // SAFETY: the caller's address.
-        let status = unsafe { rdmacm::rbind(socket, addr, len) };
+        let address = match unsafe { copy(addr, len) } {
+            Ok(address) => address,
+            Err(errno) => return fail(errno),
+        };
+        // SAFETY: an address of that length.
+        let status = unsafe { rdmacm::rbind(socket, address.as_ptr().cast(), len) };
         if status == 0 {
-            // SAFETY: as above.
-            pending().entry(socket).or_default().bound = unsafe { copy(addr, len) };
+            pending().entry(socket).or_default().bound = Some(address);
             return 0;
         }
         if !is_refusal(next::errno()) {
@@ -118,15 +132,19 @@ pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
 pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
     if let Some(socket) = table::find(fd) {
         // SAFETY: the caller's address.
-        let status = unsafe { rdmacm::rconnect(socket, addr, len) };
+        let address = match unsafe { copy(addr, len) } {
+            Ok(address) => address,
+            Err(errno) => return fail(errno),
+        };
+        // SAFETY: an address of that length.
+        let status = unsafe { rdmacm::rconnect(socket, address.as_ptr().cast(), len) };
         if status == 0 {
             table::set_connecting(socket, false);
             return 0;
         }
         match next::errno() {
             libc::EINPROGRESS => {
-                // SAFETY: as above.
-                pending().entry(socket).or_default().destination = unsafe { copy(addr, len) };
+                pending().entry(socket).or_default().destination = Some(address);
                 table::set_connecting(socket, true);
                 return status;
             }

@@ -1,7 +1,7 @@
 //! `select` and its variant for sets of which some descriptors are sockets over
 //! RDMA. Without any they are the kernel's.
 
-use std::ffi::{c_int, c_long, c_ulong};
+use std::ffi::{c_int, c_ulong};
 use std::ptr;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use libc::{fd_set, pollfd, sigset_t, timespec, timeval};
 
 use crate::next::fail;
 use crate::poll::wait;
-use crate::waiting::{Deadline, duration, limit, with_mask};
+use crate::waiting::{Deadline, limit, with_mask};
 use crate::{fork, memory, next};
 
 /// What each of the three sets asks for, and what of a report answers that.
@@ -128,8 +128,7 @@ impl Sets {
     }
 }
 
-fn select_over_rdma(count: c_int, sets: &mut Sets, limit: Option<Duration>) -> c_int {
-    let deadline = Deadline::after(limit);
+fn select_over_rdma(count: c_int, sets: &mut Sets, deadline: &Deadline) -> c_int {
     let entries = (0..count).filter_map(|fd| {
         let events = sets.asked(fd);
         (events != 0).then_some(pollfd {
@@ -140,7 +139,7 @@ fn select_over_rdma(count: c_int, sets: &mut Sets, limit: Option<Duration>) -> c
     });
     let mut entries: Vec<_> = entries.collect();
     loop {
-        let ready = wait(&mut entries, &deadline);
+        let ready = wait(&mut entries, deadline);
         if ready < 0 {
             return ready;
         }
@@ -158,8 +157,8 @@ fn select_over_rdma(count: c_int, sets: &mut Sets, limit: Option<Duration>) -> c
     }
 }
 
-/// A `select` over sets of which `limit` says how long it may take. `None` if
-/// it is the kernel's.
+/// A `select` over sets of which `limit` says how long it may take; `left` is told
+/// how much of that is left. `None` if it is the kernel's.
 ///
 /// # Safety
 /// As for `select(2)`, but the sets may be no memory.
@@ -168,6 +167,7 @@ unsafe fn select_sets(
     sets: [*mut fd_set; 3],
     limit: impl FnOnce() -> Result<Option<Duration>, c_int>,
     mask: *const sigset_t,
+    left: impl FnOnce(&Deadline),
 ) -> Option<c_int> {
     let known = within_table(count);
     // SAFETY: the caller's sets.
@@ -175,12 +175,13 @@ unsafe fn select_sets(
         Ok(copies) => copies?,
         Err(errno) => return Some(fail(errno)),
     };
-    let limit = match limit() {
-        Ok(limit) => limit,
+    let deadline = match limit() {
+        Ok(limit) => Deadline::after(limit),
         Err(errno) => return Some(fail(errno)),
     };
     // SAFETY: the caller's mask.
-    let ready = unsafe { with_mask(mask, || select_over_rdma(known, &mut copies, limit)) };
+    let ready = unsafe { with_mask(mask, || select_over_rdma(known, &mut copies, &deadline)) };
+    left(&deadline);
     if ready >= 0 {
         // SAFETY: the caller's sets.
         if let Err(errno) = unsafe { copies.give_back(sets) } {
@@ -188,6 +189,16 @@ unsafe fn select_sets(
         }
     }
     Some(ready)
+}
+
+/// A time as a duration, in which Linux takes any number of microseconds.
+///
+/// # Errors
+/// `EINVAL` if it is negative.
+fn duration_of(time: timeval) -> Result<Duration, c_int> {
+    let seconds = u64::try_from(time.tv_sec).map_err(|_| libc::EINVAL)?;
+    let micros = u64::try_from(time.tv_usec).map_err(|_| libc::EINVAL)?;
+    Ok(Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros)))
 }
 
 /// `select(2)`.
@@ -205,14 +216,23 @@ pub unsafe extern "C" fn select(
     let limit = || {
         // SAFETY: the caller's time.
         let time = unsafe { memory::read_one(timeout.cast_const()) }?;
-        let time = time.map(|time| timespec {
-            tv_sec: time.tv_sec,
-            tv_nsec: (time.tv_usec as c_long).saturating_mul(1000),
-        });
-        time.map(duration).transpose()
+        time.map(duration_of).transpose()
+    };
+    // What is left is told as Linux does it, even if a signal ends the call.
+    let left = |deadline: &Deadline| {
+        if let Some(left) = deadline.left_exactly() {
+            let left = timeval {
+                tv_sec: left.tv_sec,
+                tv_usec: left.tv_nsec / 1000,
+            };
+            let errno = next::errno();
+            // SAFETY: the caller's time; one that is only read stays as it is.
+            let _ = unsafe { memory::write(timeout, &[left]) };
+            next::set_errno(errno);
+        }
     };
     // SAFETY: the caller's sets.
-    unsafe { select_sets(count, [read, write, except], limit, ptr::null()) }
+    unsafe { select_sets(count, [read, write, except], limit, ptr::null(), left) }
         // SAFETY: the caller's arguments.
         .unwrap_or_else(|| unsafe { next::select(count, read, write, except, timeout) })
 }
@@ -234,7 +254,7 @@ pub unsafe extern "C" fn pselect(
     // SAFETY: the caller's time.
     let time = || unsafe { limit(timeout) };
     // SAFETY: the caller's sets and mask.
-    unsafe { select_sets(count, [read, write, except], time, mask) }
+    unsafe { select_sets(count, [read, write, except], time, mask, |_| ()) }
         // SAFETY: the caller's arguments.
         .unwrap_or_else(|| unsafe { next::pselect(count, read, write, except, timeout, mask) })
 }

@@ -267,6 +267,13 @@ pub unsafe extern "C" fn sendfile(
             // SAFETY: no pointers.
             None => unsafe { libc::lseek(source, 0, libc::SEEK_CUR) },
         };
+        if start < 0 {
+            // What has no places, such as a pipe, cannot be sent.
+            if offset.is_some() || next::errno() == libc::ESPIPE {
+                next::set_errno(libc::EINVAL);
+            }
+            break;
+        }
         // SAFETY: room for so many bytes.
         let read = unsafe { libc::pread(source, buffer.as_mut_ptr().cast(), wanted, start) };
         let Ok(length) = usize::try_from(read) else {
@@ -276,7 +283,9 @@ pub unsafe extern "C" fn sendfile(
             return sent as ssize_t;
         }
         // SAFETY: so many bytes were read.
-        let written = unsafe { rdmacm::rwrite(socket, buffer.as_ptr().cast(), length) };
+        let written = restarting(socket, || unsafe {
+            rdmacm::rwrite(socket, buffer.as_ptr().cast(), length)
+        });
         let Ok(written) = usize::try_from(written) else {
             break;
         };
