@@ -99,7 +99,8 @@ int raccept(int socket, struct sockaddr *addr, socklen_t *addrlen);
 int rconnect(int socket, const struct sockaddr *addr, socklen_t addrlen);
 
 // Ends one or both directions of a connection and wakes threads that wait for
-// it. Nothing happens without a connection.
+// it. A socket that listens, and is not to receive any more, stops to: raccept
+// fails with EINVAL. Nothing happens to others without a connection.
 //
 // Returns 0, or -1 with errno: EBADF, EINVAL for an unknown how.
 //

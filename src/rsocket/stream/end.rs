@@ -1,6 +1,5 @@
 //! Shutdown and close, and how long each waits for the peer.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -25,10 +24,14 @@ impl Stream {
     /// Shuts down one or both directions. Blocking sockets that stop sending wait
     /// until all that was sent has arrived, as programs that end without a close
     /// rely on; for a while, or as long as `SO_LINGER` says. Non-blocking ones look
-    /// for a moment only, where the original waits for ever. Sockets without a
-    /// connection have nothing to shut down.
+    /// for a moment only, where the original waits for ever. One that listens stops
+    /// to when it is not to receive any more, as with TCP; others without a connection
+    /// have nothing to shut down.
     pub fn shutdown(&self, directions: Directions) {
         let Some(connection) = self.established() else {
+            if directions != Directions::Write {
+                self.stop_listening();
+            }
             return;
         };
         connection.shutdown(directions);
@@ -78,21 +81,7 @@ impl Stream {
     /// library's own keeps one.
     pub fn close(self: Arc<Self>) {
         self.common.set_closed();
-        let (unaccepted, embryos, prepared) = match &mut *locked(&self.phase) {
-            Phase::Listening(listener) => (
-                std::mem::take(&mut listener.queue),
-                std::mem::take(&mut listener.embryos),
-                listener.prepared.take(),
-            ),
-            _ => (VecDeque::new(), Vec::new(), None),
-        };
-        drop(embryos);
-        drop(prepared);
-        self.common.waiters().notify();
-        for stream in unaccepted {
-            stream.common.set_nonblocking(true);
-            stream.close();
-        }
+        self.stop_listening();
         if !self.end_connection() {
             let deadline = Instant::now().checked_add(BACKGROUND_PATIENCE);
             service::linger(Socket::Stream(self), deadline.unwrap_or_else(Instant::now));
@@ -104,6 +93,27 @@ impl Stream {
         }
         service::release(self.descriptor(), Arc::as_ptr(&self));
         flusher::release(&self);
+    }
+
+    /// If the socket listens, ends the connections that nobody has accepted; who
+    /// waits for one fails, and further requests are rejected. Wakes all who wait.
+    fn stop_listening(&self) {
+        let phase = {
+            let mut phase = locked(&self.phase);
+            match &*phase {
+                Phase::Listening(_) => std::mem::replace(&mut *phase, Phase::Failed),
+                _ => Phase::Failed,
+            }
+        };
+        self.common.waiters().notify();
+        if let Phase::Listening(listener) = phase {
+            drop(listener.embryos);
+            drop(listener.prepared);
+            for stream in listener.queue {
+                stream.common.set_nonblocking(true);
+                stream.close();
+            }
+        }
     }
 
     /// Ends the connection, if any, and waits for its end as long as the options
