@@ -53,6 +53,20 @@ pub unsafe extern "C" fn setsockopt(
     status
 }
 
+/// Whether the room for what is asked for is negative, and then `errno` is
+/// `EINVAL`, as the kernel, to which it is signed, has it.
+///
+/// # Safety
+/// `len` is null or readable.
+unsafe fn is_negative(len: *const socklen_t) -> bool {
+    // SAFETY: the caller vouches for it.
+    let negative = unsafe { len.as_ref() }.is_some_and(|len| len.cast_signed() < 0);
+    if negative {
+        next::set_errno(libc::EINVAL);
+    }
+    negative
+}
+
 /// `getsockopt(2)`.
 ///
 /// # Safety
@@ -79,6 +93,10 @@ pub unsafe extern "C" fn getsockopt(
     }
     // The attempt to connect may have gone over to the kernel.
     if let Some(socket) = table::find(fd).filter(|_| !is_kernels(level, name)) {
+        // SAFETY: the caller's.
+        if unsafe { is_negative(len) } {
+            return -1;
+        }
         // SAFETY: the caller's room.
         let status = unsafe { rdmacm::rgetsockopt(socket, level, name, value, len) };
         if status == 0 || !is_unknown(next::errno()) {
@@ -96,6 +114,8 @@ pub unsafe extern "C" fn getsockopt(
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn getsockname(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
     match table::find(fd) {
+        // SAFETY: the caller's.
+        Some(_) if unsafe { is_negative(len) } => -1,
         // SAFETY: the caller's room.
         Some(socket) => unsafe { rdmacm::rgetsockname(socket, addr, len) },
         // SAFETY: as above.
@@ -110,6 +130,8 @@ pub unsafe extern "C" fn getsockname(fd: c_int, addr: *mut sockaddr, len: *mut s
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn getpeername(fd: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
     match table::find(fd) {
+        // SAFETY: the caller's.
+        Some(_) if unsafe { is_negative(len) } => -1,
         // SAFETY: the caller's room.
         Some(socket) => unsafe { rdmacm::rgetpeername(socket, addr, len) },
         // SAFETY: as above.

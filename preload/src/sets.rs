@@ -172,6 +172,9 @@ impl Mixed {
                 }
             }
             (libc::EPOLL_CTL_ADD, Some(_), _) => return next::fail(libc::EEXIST),
+            (libc::EPOLL_CTL_MOD, Some(member), Some(event)) if is_exclusive(member, &event) => {
+                return next::fail(libc::EINVAL);
+            }
             (libc::EPOLL_CTL_MOD | libc::EPOLL_CTL_DEL, Some(member), _) => *member,
             (libc::EPOLL_CTL_MOD | libc::EPOLL_CTL_DEL, None, _) => {
                 return next::fail(libc::ENOENT);
@@ -195,6 +198,11 @@ impl Mixed {
         }
         status
     }
+}
+
+/// Whether a member has `EPOLLEXCLUSIVE` or is to have it, which is for `ADD` only.
+fn is_exclusive(member: &Member, event: &epoll_event) -> bool {
+    (member.event.events | event.events) & libc::EPOLLEXCLUSIVE.cast_unsigned() != 0
 }
 
 impl Sets {

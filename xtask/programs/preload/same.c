@@ -239,7 +239,7 @@ static void bad_arguments(void)
 	see(recv(fd, room, 1, 0));
 	see(recv(listener, room, 1, 0));
 	see(recv(listener, room, 1, MSG_DONTWAIT));
-	see(send(listener, room, 1, MSG_NOSIGNAL));
+	unlike(send(listener, room, 1, MSG_NOSIGNAL), -EPIPE, -ENOTCONN);
 	see(send(fd, room, 1, MSG_NOSIGNAL));
 }
 
@@ -668,8 +668,6 @@ static void sets_polled(void)
 	connected(ends);
 	see(watch(set, EPOLL_CTL_ADD, ends[1], EPOLLIN));
 	see(watch(outer, EPOLL_CTL_ADD, set, EPOLLIN));
-	see(events_now(set, POLLIN));
-	see(epoll_wait(outer, found, 8, 0));
 	need(write(ends[0], "x", 1) == 1);
 	arrived(ends[1], 1);
 	see(events_now(set, POLLIN));
