@@ -26,7 +26,7 @@ pub const SUITES: [Name; 5] = [
 pub const ON_DEMAND: [Name; 1] = [Name::Preload];
 
 /// The package whose version is that of the original and its programs.
-const ORIGINAL: &str = "rdmacm-utils";
+pub const ORIGINAL: &str = "rdmacm-utils";
 
 /// One kernel and userland.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -4,6 +4,7 @@ use anyhow::Result;
 
 use crate::guest::Bench;
 use crate::library::Library;
+use crate::test::columns::ORIGINAL;
 use crate::vm::roots;
 
 /// The file that is sent.
@@ -57,17 +58,16 @@ impl Row {
 
     /// The libraries of server and client that it is run on.
     pub fn pairs<'a>(&self, bench: &'a Bench) -> Result<Vec<[&'a Library; 2]>> {
-        const ORIGINAL: &Library = &Library::Original;
-        let version = roots::version(None, "librdmacm1")?;
+        let version = roots::version(None, ORIGINAL)?;
         let version: u32 = version.split('.').next().unwrap_or_default().parse()?;
         let does_well = |since: Option<u32>| since.is_some_and(|since| version >= since);
         let ours = &bench.ours;
         let mut pairs = vec![[ours, ours]];
         if does_well(self.original_server) {
-            pairs.push([ORIGINAL, ours]);
+            pairs.push([&Library::Original, ours]);
         }
         if does_well(self.original_client) {
-            pairs.push([ours, ORIGINAL]);
+            pairs.push([ours, &Library::Original]);
         }
         Ok(pairs)
     }
