@@ -4,6 +4,10 @@
  * other, asynchronously and with completion queues made by the library. Run
  * under a tracer with two values of COUNT, the difference is the cost of a
  * connection. Usage: connection server|client ADDRESS PORT COUNT
+ *
+ * The server says by a message that it is established: else the request to
+ * disconnect might overtake the message of the connection manager that says so,
+ * and it never would be.
  */
 #include <arpa/inet.h>
 #include <stdio.h>
@@ -11,6 +15,7 @@
 #include <string.h>
 
 #include <rdma/rdma_cma.h>
+#include <rdma/rdma_verbs.h>
 
 static struct rdma_event_channel *channel;
 
@@ -64,6 +69,7 @@ static void serve(struct sockaddr *address, int count)
 		create_qp(id);
 		need(!rdma_accept(id, &param), "rdma_accept");
 		take(RDMA_CM_EVENT_ESTABLISHED);
+		need(!rdma_post_sendv(id, NULL, NULL, 0, 0), "rdma_post_sendv");
 		take(RDMA_CM_EVENT_DISCONNECTED);
 		need(!rdma_disconnect(id), "rdma_disconnect");
 		rdma_destroy_qp(id);
@@ -77,6 +83,7 @@ static void connect_once(struct sockaddr *address)
 	struct rdma_conn_param param = { .responder_resources = 1, .initiator_depth = 1,
 					 .retry_count = 7, .rnr_retry_count = 7 };
 	struct rdma_cm_id *id;
+	struct ibv_wc wc;
 
 	need(!rdma_create_id(channel, &id, NULL, RDMA_PS_TCP), "rdma_create_id");
 	need(!rdma_resolve_addr(id, NULL, address, 5000), "rdma_resolve_addr");
@@ -84,8 +91,11 @@ static void connect_once(struct sockaddr *address)
 	create_qp(id);
 	need(!rdma_resolve_route(id, 5000), "rdma_resolve_route");
 	take(RDMA_CM_EVENT_ROUTE_RESOLVED);
+	need(!rdma_post_recvv(id, NULL, NULL, 0), "rdma_post_recvv");
 	need(!rdma_connect(id, &param), "rdma_connect");
 	take(RDMA_CM_EVENT_ESTABLISHED);
+	need(rdma_get_recv_comp(id, &wc) == 1 && wc.status == IBV_WC_SUCCESS,
+	     "rdma_get_recv_comp");
 	need(!rdma_disconnect(id), "rdma_disconnect");
 	take(RDMA_CM_EVENT_DISCONNECTED);
 	rdma_destroy_qp(id);

@@ -43,7 +43,7 @@ type Counts = BTreeMap<String, usize>;
 /// Compiles the programs and returns their folder.
 pub fn build() -> Result<PathBuf> {
     compile(&["count.c"], "count.so", &["-shared", "-fPIC", "-ldl"])?;
-    compile(&["connection.c"], "connection", &["-lrdmacm"])
+    compile(&["connection.c"], "connection", &["-lrdmacm", "-libverbs"])
 }
 
 /// The part beside the device.
