@@ -85,6 +85,33 @@ TEST(unaccepted, "[fix] a listener that closes ends the connections that nobody 
 	}
 }
 
+/*
+ * The kernel may hear of the end of a connection before it hears that the
+ * handshake is complete.
+ */
+TEST(ended, "[race] a connection that its peer has ended is accepted, with what was sent",
+     .timeout = 60)
+{
+	struct sockaddr *addr = test_addr(PORT);
+	int listener = listen_on(addr, 8);
+
+	for (int i = 0; i < 50; i++) {
+		int fd = connect_to(addr), server;
+		char data[8];
+
+		CHECK_EQ(rsend(fd, "the end", 8, 0), 8);
+		CHECK_OK(rclose(fd));
+		CHECK_EQ(poll_one(listener, POLLIN, 15000), POLLIN);
+		server = raccept(listener, NULL, NULL);
+		CHECK(server >= 0);
+		CHECK_EQ(rrecv(server, data, 8, MSG_WAITALL), 8);
+		CHECK(!memcmp(data, "the end", 8));
+		CHECK_EQ(rrecv(server, data, 8, 0), 0);
+		CHECK_OK(rclose(server));
+	}
+	CHECK_OK(rclose(listener));
+}
+
 TEST(told_of_end, "[fix] rpoll tells POLLRDHUP when the peer has ended sending")
 {
 	struct ends e = make_ends(test_addr(PORT));
