@@ -14,6 +14,9 @@ use crate::verbs::bindings::{
 use super::flow::CONTROL_SLOTS;
 use super::wire::{Message, Target, WORD_LEN};
 
+/// Receives that may have completed and not be posted again yet.
+const LATE_RECEIVES: u16 = 16;
+
 /// A write to the peer's memory.
 #[derive(Clone, Copy)]
 pub struct Write {
@@ -61,8 +64,17 @@ impl Carrier {
     /// credits, the end of either direction.
     pub fn spare_receives(self) -> u16 {
         match self {
-            Self::Immediate => CONTROL_SLOTS,
+            Self::Immediate => CONTROL_SLOTS + LATE_RECEIVES,
             Self::Send => 2 * CONTROL_SLOTS,
+        }
+    }
+
+    /// Of these, those that may be missing for a while after they completed,
+    /// so that many are posted by one call.
+    pub fn late_receives(self) -> u16 {
+        match self {
+            Self::Immediate => LATE_RECEIVES,
+            Self::Send => 0,
         }
     }
 

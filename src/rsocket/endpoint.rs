@@ -175,6 +175,11 @@ impl Endpoint {
         }
     }
 
+    /// Receives that may be missing for a while after they completed.
+    pub fn late_receives(&self) -> usize {
+        self.sizes.late_receives()
+    }
+
     /// How its messages travel.
     pub fn carrier(&self) -> Carrier {
         self.sizes.carrier

@@ -82,6 +82,12 @@ impl Sizes {
         self.send_queue.saturating_mul(self.carrier.requests())
     }
 
+    /// Receives that may be missing for a while after they completed.
+    pub fn late_receives(&self) -> usize {
+        let spare = self.receives.saturating_sub(self.receive_queue);
+        self.carrier.late_receives().min(spare).into()
+    }
+
     /// Where in the receive memory the messages that travel alone are.
     pub fn words(&self) -> usize {
         self.receive_length

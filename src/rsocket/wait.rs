@@ -215,6 +215,10 @@ impl Drop for Registered<'_> {
 
 /// What tells of completions that nobody has looked at yet.
 pub trait Notifier {
+    /// Looks at what has completed; returns whether an attempt may succeed now
+    /// that failed before. Costs less than such an attempt, if it can.
+    fn look(&self) -> bool;
+
     /// Descriptor to sleep on after [`Notifier::arm`].
     fn notification_fd(&self) -> RawFd;
 
@@ -241,13 +245,39 @@ pub fn wait_for<R>(
     deadline: Option<Instant>,
     mut attempt: impl FnMut() -> Result<R>,
 ) -> Result<R> {
-    let again = |result: &Result<R>| matches!(result, Err(error) if error.errno() == libc::EAGAIN);
     let first = attempt();
     if nonblocking || !again(&first) {
         return first;
     }
+    wait_longer(waiters, notifier, deadline, &mut attempt)
+}
+
+/// Whether an attempt was in vain.
+pub fn again<R>(result: &Result<R>) -> bool {
+    matches!(result, Err(error) if error.errno() == libc::EAGAIN)
+}
+
+/// As [`wait_for`], after an attempt that was in vain.
+///
+/// # Errors
+/// As for [`wait_for`].
+#[cold]
+pub fn wait_longer<R>(
+    waiters: &Waiters,
+    notifier: Option<&dyn Notifier>,
+    deadline: Option<Instant>,
+    attempt: &mut dyn FnMut() -> Result<R>,
+) -> Result<R> {
     let mut wait = notifier.map_or_else(Wait::blind, |_| Wait::adaptive(1, deadline));
+    // The first look finds what has changed since the attempt.
+    let mut seen = None;
     while wait.looks_again() {
+        let happened = notifier.is_some_and(Notifier::look);
+        let changes = Some(waiters.changes());
+        if !happened && changes == seen {
+            continue;
+        }
+        seen = changes;
         let result = attempt();
         if !again(&result) {
             wait.found();

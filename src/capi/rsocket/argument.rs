@@ -45,6 +45,7 @@ pub(super) fn datagram_address(addr: &SockAddr) -> Result<SocketAddr> {
 ///
 /// # Safety
 /// `iov` is null or points to `count` vectors that live during `'a`.
+#[inline]
 pub(super) unsafe fn vectors<'a>(iov: *const iovec, count: usize) -> Result<&'a [iovec]> {
     const MISSING: Error = Error::new(libc::EFAULT, "use a buffer at NULL");
     if count == 0 {

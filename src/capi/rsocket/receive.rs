@@ -42,6 +42,7 @@ unsafe fn receive(socket: c_int, buf: *mut c_void, len: size_t, flags: c_int) ->
 
 /// # Safety
 /// `iov` points to `count` buffers that may be written.
+#[inline(always)] // most calls have one buffer, which costs less if that is known
 unsafe fn receive_vectors(
     socket: c_int,
     iov: *const iovec,

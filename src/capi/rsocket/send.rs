@@ -34,6 +34,7 @@ unsafe fn send(
 ///
 /// # Safety
 /// `iov` points to `count` buffers that may be read.
+#[inline(always)] // most calls have one buffer, which costs less if that is known
 unsafe fn send_vectors(
     socket: c_int,
     iov: *const iovec,

@@ -16,14 +16,18 @@ use crate::rsocket::flow::Violation;
 use crate::rsocket::wire::Message;
 
 impl Connection {
-    /// Handles what has completed.
-    pub(super) fn progress(&self, core: &mut Core) {
+    /// Handles what has completed. Returns whether anything has, or the device
+    /// has failed.
+    pub(super) fn progress(&self, core: &mut Core) -> bool {
         let mut batch = [const { MaybeUninit::<ibv_wc>::uninit() }; BATCH];
+        let mut happened = false;
+        core.unlooked = 0;
         loop {
             let count = match self.endpoint.completions().poll(&mut batch) {
                 Ok(count) => count,
                 Err(error) => {
                     self.device_failed(core, &error);
+                    happened = true;
                     break;
                 }
             };
@@ -31,11 +35,23 @@ impl Connection {
                 // SAFETY: the poll filled the first `count`.
                 self.completed(core, unsafe { wc.assume_init_ref() });
             }
-            core.changed |= count > 0;
+            happened |= count > 0;
             if count < BATCH {
                 break;
             }
         }
+        if happened {
+            core.changed = true;
+            if core.consumed_receives > self.endpoint.late_receives() {
+                self.post_receives(core);
+            }
+            self.send_controls(core);
+        }
+        happened
+    }
+
+    /// Posts the receives anew that have completed.
+    pub(super) fn post_receives(&self, core: &mut Core) {
         let receives = std::mem::take(&mut core.consumed_receives);
         if receives > 0
             && core.link == Link::Up
@@ -43,7 +59,6 @@ impl Connection {
         {
             self.device_failed(core, &error);
         }
-        self.send_controls(core);
     }
 
     fn completed(&self, core: &mut Core, wc: &ibv_wc) {

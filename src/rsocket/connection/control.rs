@@ -9,7 +9,14 @@ use crate::rsocket::wire::{Message, TARGET_LEN, Target};
 
 impl Connection {
     /// Sends the grants that are due and control messages that had to wait.
+    #[inline]
     pub(super) fn send_controls(&self, core: &mut Core) {
+        if core.pending.is_some() || core.draining || core.inbox.owes_grant() {
+            self.send_due(core);
+        }
+    }
+
+    fn send_due(&self, core: &mut Core) {
         while core.link == Link::Up || core.draining {
             let sent = if let Some(message) = core.pending {
                 self.send_control(core, message)
@@ -60,6 +67,8 @@ impl Connection {
         let Some((id, slot)) = Self::take_control(core, Work::Control) else {
             return false;
         };
+        // Each credit stands for a receive.
+        self.post_receives(core);
         core.inbox.granted(grant);
         let mut write = Write {
             target: Target::default(),

@@ -76,7 +76,10 @@ struct Core {
     /// Somebody was asked to post what was gathered.
     flush_asked: bool,
     controls: usize,
+    /// Receives that have completed and are to be posted again.
     consumed_receives: usize,
+    /// Messages that were sent since completions were last looked at.
+    unlooked: usize,
     /// Somebody was asked to call [`Connection::probe`].
     probing: bool,
     /// Data has come or gone since the last look of the keep-alive timer.
@@ -94,7 +97,7 @@ pub struct Connection {
 }
 
 /// There is nothing to do until the peer or the device does something.
-fn retry() -> Error {
+pub fn retry() -> Error {
     Error::new(libc::EAGAIN, "wait for the peer")
 }
 
@@ -127,12 +130,14 @@ impl Connection {
                 flush_asked: false,
                 controls: 0,
                 consumed_receives: 0,
+                unlooked: 0,
                 probing: false,
                 active: false,
             }),
             waiters,
         };
-        connection.with_core(|core| connection.progress(core));
+        // The grant of the second half of the buffer is due.
+        connection.with_core(|core| connection.send_controls(core));
         connection
     }
 
@@ -161,6 +166,10 @@ impl Connection {
 impl Notifier for Connection {
     fn notification_fd(&self) -> RawFd {
         self.endpoint.completions().notification_fd()
+    }
+
+    fn look(&self) -> bool {
+        self.with_core(|core| self.progress(core))
     }
 
     fn arm(&self) -> bool {

@@ -21,6 +21,9 @@ const LONGEST_SEGMENT: usize = 1 << 16;
 const LONGEST_GATHERED: usize = 1024;
 /// Bytes of the longest message that is gathered.
 const LONGEST_DRAFT: usize = 1 << 13;
+/// Small sends at most for which completions are not looked at, as long as
+/// there is room: a connection that broke is noticed soon enough.
+const MOST_UNLOOKED: usize = 8;
 
 /// Bytes of the segment after one of `last` bytes, 0 for the first.
 pub(super) fn next_segment(last: usize) -> usize {
@@ -41,17 +44,19 @@ impl Connection {
         self.with_core(|core| {
             let before = source.remaining();
             let small = before <= LONGEST_GATHERED;
-            // What is added to a message needs nothing of the device.
-            if !small || !core.outbox.has_draft() {
+            if !small || core.unlooked >= MOST_UNLOOKED || !core.outbox.takes_small() {
                 self.progress(core);
             }
+            core.unlooked = core.unlooked.saturating_add(1);
             Self::sendable(core)?;
             if small && core.pace.note_send() && core.mappings.next().is_none() {
                 self.endpoint.prepare_buffer()?;
                 self.gather(core, source);
-            } else {
+            } else if !self.send_at_once(core, source) {
                 self.post_draft(core);
-                self.announce(core)?;
+                if core.mappings.next().is_some() {
+                    self.announce(core)?;
+                }
                 self.prepare_for(source)?;
                 self.send_segments(core, source, ramp)?;
             }
@@ -62,6 +67,36 @@ impl Connection {
             core.flush_asked |= ask;
             Ok(ask)
         })
+    }
+
+    /// Sends all of `source` if it is little and nothing stands before it: the
+    /// short way for most messages of most programs. Returns whether it did.
+    fn send_at_once(&self, core: &mut Core, source: &mut Cursor<'_>) -> bool {
+        let length = source.remaining();
+        let (data, chunk) = source.chunk();
+        if chunk < length
+            || length > self.endpoint.inline()
+            || core.outbox.has_draft()
+            || core.mappings.next().is_some()
+        {
+            return false;
+        }
+        let Some(target) = core.outbox.take_whole(length) else {
+            return false;
+        };
+        let report = core.outbox.report();
+        let write = Write {
+            target,
+            message: Some(Message::Data(length as u32)),
+            id: Work::Data(report.unwrap_or_default()).encode(),
+            signaled: report.is_some(),
+        };
+        // SAFETY: the current chunk, which the program gave to be read.
+        if let Err(error) = unsafe { self.endpoint.post_inline(&write, data, length) } {
+            self.device_failed(core, &error);
+        }
+        source.advance(length);
+        true
     }
 
     fn send_segments(

@@ -191,6 +191,11 @@ impl Datagram {
 }
 
 impl Notifier for Datagram {
+    fn look(&self) -> bool {
+        // What an attempt looks at depends on what it is for.
+        true
+    }
+
     fn notification_fd(&self) -> RawFd {
         self.notifications.as_raw_fd()
     }

@@ -146,17 +146,24 @@ impl Inbox {
     /// The grant that is due, if any. [`Inbox::granted`] is to be called once
     /// it was sent.
     pub fn grant_due(&self) -> Option<Grant> {
-        let half = self.capacity / 2;
-        let refill = self.free >= half && half > 0;
-        let credits = self.consumed.wrapping_sub(self.mark).cast_signed() >= 0;
-        (refill || credits).then(|| Grant {
+        self.owes_grant().then(|| Grant {
             limit: self.consumed.wrapping_add(self.queue),
-            half: refill.then_some(Half {
+            half: self.owes_half().then_some(Half {
                 offset: self.free_offset,
-                length: half,
+                length: self.capacity / 2,
                 entry: self.peer_entry,
             }),
         })
+    }
+
+    /// Whether a grant is due.
+    pub fn owes_grant(&self) -> bool {
+        self.owes_half() || self.consumed.wrapping_sub(self.mark).cast_signed() >= 0
+    }
+
+    fn owes_half(&self) -> bool {
+        let half = self.capacity / 2;
+        self.free >= half && half > 0
     }
 
     /// Notes that `grant` was sent.

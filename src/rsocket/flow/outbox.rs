@@ -87,6 +87,11 @@ impl Outbox {
         self.can_post() && self.sent != self.limit && self.target().length != 0
     }
 
+    /// Whether a little data needs nothing of the device or the peer.
+    pub fn takes_small(&self) -> bool {
+        self.has_draft() || self.can_send()
+    }
+
     /// Whether only the peer can let sends go on.
     pub fn is_starved(&self) -> bool {
         self.can_post() && !self.can_send()
@@ -130,6 +135,19 @@ impl Outbox {
         self.sent = self.sent.wrapping_add(1);
         self.use_target(segment.length);
         Some(segment)
+    }
+
+    /// Takes room for a data message of exactly `length` bytes that needs no
+    /// buffer; `None` if the peer has no such room in one piece.
+    pub fn take_whole(&mut self, length: usize) -> Option<Target> {
+        let target = self.target();
+        if !self.can_send() || length > target.length as usize || length == 0 {
+            return None;
+        }
+        self.sent = self.sent.wrapping_add(1);
+        self.take_slot();
+        self.use_target(length);
+        Some(target)
     }
 
     /// Takes `bytes` of the current target; returns whether that was the rest.

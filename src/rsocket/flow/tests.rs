@@ -106,6 +106,16 @@ fn no_more_messages_than_credits() {
 }
 
 #[test]
+fn what_is_sent_whole_is_not_split() {
+    let mut outbox = Outbox::new(8192, 64, &peer(10, 100));
+    assert_eq!(outbox.take_whole(0), None);
+    assert_eq!(outbox.take_whole(60).unwrap().addr, 1 << 20);
+    assert_eq!(outbox.take_whole(60), None);
+    assert_eq!(outbox.take_whole(40).unwrap().addr, (1 << 20) + 60);
+    assert_eq!(outbox.take_whole(1), None);
+}
+
+#[test]
 fn small_sends_gather_within_the_target() {
     let mut outbox = Outbox::new(8192, 64, &peer(1, 100));
     assert_eq!(outbox.gather(60, 4096), Some((0, 60)));
@@ -125,7 +135,10 @@ proptest! {
     fn both_sides_agree(
         halves in 1usize..40,
         queue in 16u16..64,
-        steps in prop::collection::vec((1usize..5000, 1usize..5000, 0usize..4), 1..200),
+        steps in prop::collection::vec(
+            (1usize..5000, 1usize..5000, 0usize..4, any::<bool>()),
+            1..200,
+        ),
     ) {
         let capacity = halves * 512;
         let mut inbox = Inbox::new(capacity, queue, 2);
@@ -134,7 +147,7 @@ proptest! {
             ..peer(queue, 0)
         });
         let mut written = 0usize;
-        for (send, receive, gathers) in steps {
+        for (send, receive, gathers, whole) in steps {
             while let Some(grant) = inbox.grant_due() {
                 inbox.granted(&grant);
                 outbox.grant(grant.limit, grant.half.map(|half| Target {
@@ -148,11 +161,17 @@ proptest! {
                     prop_assert!(length > 0 && length <= send && offset < 16384);
                 }
             }
-            let gathered = outbox.take_draft();
-            if let Some(segment) = gathered.or_else(|| outbox.take_segment(send, 0)) {
-                prop_assert_eq!(segment.target.addr as usize, written % capacity);
-                written += segment.length;
-                prop_assert!(inbox.deliver(segment.length as u32).is_ok());
+            let sent = |segment: Segment| (segment.target, segment.length);
+            let message = match outbox.take_draft() {
+                Some(gathered) => Some(sent(gathered)),
+                None if whole => outbox.take_whole(send).map(|target| (target, send)),
+                None => outbox.take_segment(send, 0).map(sent),
+            };
+            if let Some((target, length)) = message {
+                prop_assert_eq!(target.addr as usize, written % capacity);
+                prop_assert!(length <= target.length as usize);
+                written += length;
+                prop_assert!(inbox.deliver(length as u32).is_ok());
                 if let Some(cost) = outbox.report() {
                     outbox.complete(cost);
                 }

@@ -2,15 +2,75 @@
 //! of the connection.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::error::{Error, Result};
 
 use super::Stream;
-use crate::rsocket::connection::Connection;
+use crate::rsocket::common::Timeout;
+use crate::rsocket::connection::{Connection, retry};
 use crate::rsocket::flusher;
 use crate::rsocket::vectors::Cursor;
+use crate::rsocket::wait::{again, wait_longer};
+
+/// A call that moves data: whether it waits, and how long in all.
+struct Call<'a> {
+    stream: &'a Stream,
+    connection: &'a Connection,
+    timeout: &'a Timeout,
+    flags: i32,
+    /// When it ends, once it has waited.
+    deadline: Option<Option<Instant>>,
+}
+
+impl Call<'_> {
+    /// Tries until `step` does not fail with `EAGAIN`, waiting in between if the
+    /// call may.
+    fn attempt<R>(&mut self, mut step: impl FnMut() -> Result<R>) -> Result<R> {
+        let first = step();
+        if again(&first) {
+            self.wait(step)
+        } else {
+            first
+        }
+    }
+
+    #[inline(never)]
+    fn wait<R>(&mut self, mut step: impl FnMut() -> Result<R>) -> Result<R> {
+        let common = &self.stream.common;
+        if common.is_nonblocking() || self.flags & libc::MSG_DONTWAIT != 0 {
+            return Err(retry());
+        }
+        let timeout = self.timeout;
+        let deadline = *self.deadline.get_or_insert_with(|| timeout.deadline());
+        wait_longer(
+            common.waiters(),
+            Some(self.connection),
+            deadline,
+            &mut || {
+                common.check_open()?;
+                step()
+            },
+        )
+    }
+}
 
 impl Stream {
+    fn call<'a>(
+        &'a self,
+        connection: &'a Connection,
+        timeout: &'a Timeout,
+        flags: i32,
+    ) -> Call<'a> {
+        Call {
+            stream: self,
+            connection,
+            timeout,
+            flags,
+            deadline: None,
+        }
+    }
+
     /// Sends all of `source`, or as much as is possible without waiting if
     /// non-blocking. Returns how many bytes were taken.
     ///
@@ -45,12 +105,10 @@ impl Stream {
         mut step: impl FnMut(&Connection, &mut Cursor<'a>) -> Result<()>,
     ) -> Result<usize> {
         let connection = self.connection()?;
-        let nonblocking = self.common.is_nonblocking() || flags & libc::MSG_DONTWAIT != 0;
-        let deadline = self.common.send_timeout().deadline();
+        let mut call = self.call(connection, self.common.send_timeout(), flags);
         let total = source.remaining();
         while source.remaining() > 0 {
-            let result = self.wait_for(Some(connection), nonblocking, deadline, || {
-                self.common.check_open()?;
+            let result = call.attempt(|| {
                 step(connection, source).inspect_err(|error| {
                     if error.errno() == libc::EAGAIN {
                         self.probe_peer(connection);
@@ -106,16 +164,12 @@ impl Stream {
     /// were received there is no error.
     pub fn receive(&self, target: &mut Cursor<'_>, flags: i32) -> Result<usize> {
         let connection = self.connection()?;
-        let nonblocking = self.common.is_nonblocking() || flags & libc::MSG_DONTWAIT != 0;
+        let mut call = self.call(connection, self.common.receive_timeout(), flags);
         let peek = flags & libc::MSG_PEEK != 0;
         let all = flags & libc::MSG_WAITALL != 0 && !peek;
-        let deadline = self.common.receive_timeout().deadline();
         let mut total = 0usize;
         while target.remaining() > 0 {
-            let result = self.wait_for(Some(connection), nonblocking, deadline, || {
-                self.common.check_open()?;
-                connection.receive(target, peek)
-            });
+            let result = call.attempt(|| connection.receive(target, peek));
             match result {
                 Ok(0) => break,
                 Ok(bytes) => total = total.saturating_add(bytes),
