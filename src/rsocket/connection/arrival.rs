@@ -45,7 +45,7 @@ impl Connection {
             if core.consumed_receives > self.endpoint.late_receives() {
                 self.post_receives(core);
             }
-            self.send_controls(core);
+            self.send_urgent_controls(core);
         }
         happened
     }

@@ -16,6 +16,16 @@ impl Connection {
         }
     }
 
+    /// As [`Connection::send_controls`], if that cannot wait for the next call:
+    /// what the program received or sends meanwhile should not wait for a
+    /// grant to be posted that the peer does not need yet.
+    #[inline]
+    pub(super) fn send_urgent_controls(&self, core: &mut Core) {
+        if core.pending.is_some() || core.draining || core.inbox.owes_urgently() {
+            self.send_due(core);
+        }
+    }
+
     fn send_due(&self, core: &mut Core) {
         while core.link == Link::Up || core.draining {
             let sent = if let Some(message) = core.pending {

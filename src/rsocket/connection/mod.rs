@@ -169,11 +169,18 @@ impl Notifier for Connection {
     }
 
     fn look(&self) -> bool {
-        self.with_core(|core| self.progress(core))
+        self.with_core(|core| {
+            let happened = self.progress(core);
+            if !happened {
+                self.send_controls(core);
+            }
+            happened
+        })
     }
 
     fn arm(&self) -> bool {
         self.with_core(|core| {
+            self.send_controls(core);
             if core.armed {
                 return false;
             }

@@ -35,10 +35,11 @@ impl Connection {
             if done > 0 {
                 if !peek {
                     core.inbox.consume(done);
-                    self.send_controls(core);
+                    self.send_urgent_controls(core);
                 }
                 return Ok(done);
             }
+            self.send_controls(core);
             Self::receivable(core)
         })
     }

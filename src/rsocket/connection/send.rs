@@ -60,6 +60,7 @@ impl Connection {
                 self.prepare_for(source)?;
                 self.send_segments(core, source, ramp)?;
             }
+            self.send_controls(core);
             if source.remaining() == before {
                 return Err(retry());
             }
@@ -159,6 +160,7 @@ impl Connection {
         self.with_core(|core| {
             core.flush_asked = false;
             self.post_draft(core);
+            self.send_controls(core);
         });
     }
 

@@ -41,6 +41,7 @@ impl Connection {
                 self.post_draft(core);
             }
             self.progress(core);
+            self.send_controls(core);
             let up = core.link == Link::Up;
             let ended = !core.readable || !up;
             Readiness {

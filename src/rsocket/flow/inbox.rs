@@ -74,11 +74,7 @@ impl Inbox {
     /// [`Violation`] if the peer was not entitled to send it.
     pub fn deliver(&mut self, length: u32) -> Result<(), Violation> {
         let bytes = length as usize;
-        let room = self
-            .capacity
-            .saturating_sub(self.free)
-            .saturating_sub(self.unread);
-        if bytes > room {
+        if bytes > self.room() {
             return Err(Violation::Overrun);
         }
         if self.messages.len() >= usize::from(self.queue) {
@@ -158,7 +154,24 @@ impl Inbox {
 
     /// Whether a grant is due.
     pub fn owes_grant(&self) -> bool {
-        self.owes_half() || self.consumed.wrapping_sub(self.mark).cast_signed() >= 0
+        self.owes_half() || self.owes_credits()
+    }
+
+    /// Whether a grant is due and the peer may soon have no room without it: it
+    /// has less than the other half.
+    pub fn owes_urgently(&self) -> bool {
+        self.owes_credits() || self.owes_half() && self.room() < self.capacity / 2
+    }
+
+    fn owes_credits(&self) -> bool {
+        self.consumed.wrapping_sub(self.mark).cast_signed() >= 0
+    }
+
+    /// Bytes that the peer may still send.
+    fn room(&self) -> usize {
+        self.capacity
+            .saturating_sub(self.free)
+            .saturating_sub(self.unread)
     }
 
     fn owes_half(&self) -> bool {

@@ -51,6 +51,17 @@ fn a_half_returns_when_it_is_consumed() {
 }
 
 #[test]
+fn a_grant_is_urgent_once_the_peer_has_less_than_a_half() {
+    let mut inbox = Inbox::new(8192, 384, 2);
+    inbox.granted(&inbox.grant_due().unwrap());
+    inbox.deliver(4096).unwrap();
+    inbox.consume(4096);
+    assert!(inbox.owes_grant() && !inbox.owes_urgently());
+    inbox.deliver(1).unwrap();
+    assert!(inbox.owes_urgently());
+}
+
+#[test]
 fn credits_return_when_half_of_them_are_consumed() {
     let mut inbox = Inbox::new(8192, 384, 2);
     inbox.granted(&inbox.grant_due().unwrap());
