@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * What else may be done while the library answers a connection request, which
- * takes as long as the device needs for a completion queue: here as long as a
- * case wants.
+ * takes as long as the device needs for a queue pair: here as long as a case
+ * wants.
  */
 #include "rsocket_pair.h"
 
@@ -11,48 +11,50 @@
 
 enum { PORT = 7781, WAIT = 10000 };
 
-typedef struct ibv_cq *create_cq_fn(struct ibv_context *, int, void *,
-				    struct ibv_comp_channel *, int);
+typedef int modify_qp_fn(struct ibv_qp *, struct ibv_qp_attr *, int);
 
 /* Closed by the case until it opens it. */
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
-static pthread_t client;
-static bool client_known;
+/* The case's own threads, once known. */
+static _Thread_local bool own;
 /* Readable once somebody stands at the gate. */
 static int arrived[2];
 
-/* In place of libibverbs'. What the client's thread makes is not held up. */
-struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context,
-			     struct ibv_comp_channel *channel, int comp_vector)
+/* In place of libibverbs'. What the case's own threads make is not held up. */
+int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
-	create_cq_fn *original = (create_cq_fn *)dlsym(RTLD_NEXT, "ibv_create_cq");
+	modify_qp_fn *original = (modify_qp_fn *)dlsym(RTLD_NEXT, "ibv_modify_qp");
 
-	if (client_known && !pthread_equal(client, pthread_self())) {
+	if (!own) {
 		CHECK_EQ(write(arrived[1], "x", 1), 1);
 		pthread_mutex_lock(&gate);
 		pthread_mutex_unlock(&gate);
 	}
-	return original(context, cqe, cq_context, channel, comp_vector);
+	return original(qp, attr, mask);
 }
 
 static void *connect_client(void *argument)
 {
-	client = pthread_self();
-	client_known = true;
+	own = true;
 	return (void *)(intptr_t)connect_to(argument);
 }
 
 TEST(answering, "a slow answer to a connection request holds up no other call [race]", .timeout = 40)
 {
 	struct sockaddr *addr = test_addr(PORT);
-	struct ends other = make_ends(test_addr(PORT + 1));
-	int listener = listen_on(addr, 8), server;
+	struct ends other;
+	int listener, server;
 	pthread_t thread;
 	void *connected;
 	char byte;
 
-	CHECK_OK(rfcntl(listener, F_SETFL, O_NONBLOCK));
+	own = true;
 	CHECK_OK(pipe(arrived));
+	other = make_ends(test_addr(PORT + 1));
+	listener = listen_on(addr, 8);
+	CHECK_OK(rfcntl(listener, F_SETFL, O_NONBLOCK));
+	while (poll_one(arrived[0], POLLIN, 0))
+		CHECK_EQ(read(arrived[0], &byte, 1), 1);
 	pthread_mutex_lock(&gate);
 	CHECK_OK(pthread_create(&thread, NULL, connect_client, addr));
 	CHECK_EQ(read(arrived[0], &byte, 1), 1);

@@ -45,12 +45,13 @@ impl Connection {
     }
 
     /// Without data: the end of the stream, an error, or not yet.
-    fn receivable(core: &mut Core) -> Result<usize> {
-        if let Link::Broken { errno, reported } = &mut core.link
-            && !*reported
+    fn receivable(core: &Core) -> Result<usize> {
+        if let Link::Broken {
+            errno,
+            reported: false,
+        } = core.link
         {
-            *reported = true;
-            return Err(Error::new(*errno, "receive"));
+            return Err(Error::new(errno, "receive"));
         }
         if core.link == Link::Up && core.readable {
             return Err(retry());

@@ -164,17 +164,17 @@ impl Connection {
         });
     }
 
-    pub(super) fn sendable(core: &mut Core) -> Result<()> {
+    pub(super) fn sendable(core: &Core) -> Result<()> {
         const STEP: &str = "send";
         if !core.writable {
             return Err(Error::new(libc::EPIPE, STEP));
         }
-        match &mut core.link {
+        match core.link {
             Link::Up => Ok(()),
-            Link::Broken { errno, reported } if !*reported => {
-                *reported = true;
-                Err(Error::new(*errno, STEP))
-            }
+            Link::Broken {
+                errno,
+                reported: false,
+            } => Err(Error::new(errno, STEP)),
             Link::Down | Link::Broken { .. } => Err(Error::new(libc::ECONNRESET, STEP)),
         }
     }

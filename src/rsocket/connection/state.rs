@@ -133,11 +133,14 @@ impl Connection {
         })
     }
 
-    /// What broke the connection is to be reported once more: the call that was
-    /// to report it has succeeded in part.
-    pub fn report_again(&self) {
-        if let Link::Broken { reported, .. } = &mut locked(&self.core).link {
-            *reported = false;
+    /// The program is told of `error`. If that is what broke the connection, it
+    /// is not told again. Not before: a call that succeeds in part does not tell
+    /// of it, and meanwhile another thread must not take it for told.
+    pub fn tell(&self, error: &Error) {
+        if let Link::Broken { errno, reported } = &mut locked(&self.core).link
+            && *errno == error.errno()
+        {
+            *reported = true;
         }
     }
 }

@@ -118,9 +118,9 @@ impl Stream {
             if let Err(error) = result {
                 let sent = total.saturating_sub(source.remaining());
                 if sent == 0 {
+                    connection.tell(&error);
                     return Err(error);
                 }
-                connection.report_again();
                 return Ok(sent);
             }
         }
@@ -173,11 +173,11 @@ impl Stream {
             match result {
                 Ok(0) => break,
                 Ok(bytes) => total = total.saturating_add(bytes),
-                Err(error) if total == 0 => return Err(error),
-                Err(_) => {
-                    connection.report_again();
-                    break;
+                Err(error) if total == 0 => {
+                    connection.tell(&error);
+                    return Err(error);
                 }
+                Err(_) => break,
             }
             if !all {
                 break;
