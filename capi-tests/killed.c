@@ -32,7 +32,7 @@ static uint16_t receive_port(int fd)
 	return port;
 }
 
-static void start_peer(struct peer *peer, void (*run)(struct peer *))
+static void start_one(struct peer *peer, void (*run)(struct peer *))
 {
 	CHECK_OK(pipe(peer->port));
 	CHECK_OK(pipe(peer->ready));
@@ -169,7 +169,7 @@ static enum rdma_cm_event_type lose_client(void (*run)(struct peer *), enum answ
 	struct peer peer;
 	struct pair pair;
 
-	start_peer(&peer, run);
+	start_one(&peer, run);
 	pair_listen(&pair, RDMA_PS_TCP);
 	send_port(peer.port[1], ntohs(rdma_get_src_port(pair.listener)));
 	if (answer != NO_REQUEST) {
@@ -322,7 +322,7 @@ static enum rdma_cm_event_type lose_server(void (*run)(struct peer *), bool befo
 	struct pair pair;
 	uint16_t port;
 
-	start_peer(&peer, run);
+	start_one(&peer, run);
 	port = receive_port(peer.port[0]);
 	if (before) {
 		receive_port(peer.ready[0]);

@@ -24,6 +24,7 @@ struct side {
 	_Atomic int send_error;	   /* 0 if all could be sent */
 	_Atomic int receive_error; /* 0 at the end of the stream */
 	_Atomic int waiting;	   /* threads that are about to wait */
+	_Atomic bool connected;
 	_Atomic bool closed;
 };
 
@@ -188,6 +189,7 @@ static pid_t start_server(run_fn *run, int ready)
 			CHECK(fds[i] >= 0);
 		}
 		CHECK_OK(rclose(listener));
+		shared->sides[0].connected = true;
 		run(fds, &shared->sides[0]);
 		_exit(EXIT_SUCCESS);
 	}
@@ -205,6 +207,7 @@ static pid_t start_client(run_fn *run, int ready)
 		CHECK_EQ(read(ready, &byte, 1), 1);
 		for (int i = 0; i < 2; i++)
 			fds[i] = connect_to(second_addr(PORT));
+		shared->sides[1].connected = true;
 		run(fds, &shared->sides[1]);
 		_exit(EXIT_SUCCESS);
 	}
@@ -240,6 +243,8 @@ static struct trial begin(run_fn *run)
 	second_add();
 	trial.pids[0] = start_server(run, ready[1]);
 	trial.pids[1] = start_client(run, ready[0]);
+	for (int i = 0; i < 2; i++)
+		AWAIT(shared->sides[i].connected);
 	return trial;
 }
 
@@ -253,13 +258,21 @@ static bool is_broken(void)
 }
 
 /* More data arrives on both sides, unless the connection breaks. */
-static void await_data(void)
+static bool has_data(const uint64_t *before)
 {
-	uint64_t before[2] = { shared->sides[0].received, shared->sides[1].received };
+	bool enough = true;
 
 	for (int i = 0; i < 2; i++)
-		AWAIT(shared->sides[i].received >= before[i] + SOME || is_broken());
+		enough &= shared->sides[i].received >= before[i] + SOME;
+	return enough || is_broken();
 }
+
+#define AWAIT_DATA()                                                           \
+	do {                                                                   \
+		uint64_t before_[] = { shared->sides[0].received,              \
+				       shared->sides[1].received };            \
+		AWAIT(has_data(before_));                                      \
+	} while (0)
 
 /* Both processes end, soon and content. */
 static void end(struct trial *trial)
@@ -298,11 +311,11 @@ TEST(flapped, "the link goes for two seconds: data goes on, or both ends fail [r
 	struct trial trial = begin(exchange);
 	bool broken;
 
-	await_data();
+	AWAIT_DATA();
 	run_command("ip link set rxetest down");
 	sleep(2);
 	run_command("ip link set rxetest up");
-	await_data();
+	AWAIT_DATA();
 	broken = is_broken();
 	shared->enough = true;
 	end(&trial);
@@ -366,10 +379,15 @@ static void await_waiting(void)
 	poll(NULL, 0, 200);
 }
 
+static void await_flow(void)
+{
+	AWAIT_DATA();
+}
+
 TEST(removed, "the device is removed while data flows: both ends fail [race]",
      .timeout = 3 * BOUND, .cleanup = second_remove)
 {
-	remove_while(exchange, await_data);
+	remove_while(exchange, await_flow);
 }
 
 TEST(removed_idle, "the device is removed: waits for data, room and events end [race]",

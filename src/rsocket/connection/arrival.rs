@@ -77,6 +77,7 @@ impl Connection {
             }
             return;
         }
+        core.silent_probes = 0;
         core.active |= matches!(work, Work::Receive | Work::Data(_));
         match work {
             Work::Receive => {

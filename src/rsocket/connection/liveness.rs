@@ -2,6 +2,12 @@
 //! sent when nothing else would tell.
 
 use super::{Connection, Core, Link};
+use crate::error::Error;
+
+/// Probes without any sign of life of the peer, nor a word of the device, after
+/// which a connection is broken. Devices give up earlier, if they do not lose
+/// themselves: soft-RoCE was seen to send nothing any more after the link was down.
+const MOST_SILENT: u32 = 8;
 
 impl Connection {
     /// Makes the peer's device answer if nothing has happened since the last
@@ -18,24 +24,34 @@ impl Connection {
         })
     }
 
-    fn is_starved(core: &Core) -> bool {
-        core.link == Link::Up && core.writable && core.outbox.is_starved()
+    /// Whether something waits for the peer: sends for room or for the
+    /// confirmation of what is on its way, or a shutdown for its own.
+    fn awaits_peer(core: &Core) -> bool {
+        let sends = core.writable && !core.outbox.can_send();
+        core.link == Link::Up && (sends || core.telling || core.pending.is_some())
     }
 
     /// Whether the caller is to see to it that [`Connection::probe`] is called
-    /// from time to time: sends wait for a peer that may be gone, and nothing is
-    /// on its way that would tell.
+    /// from time to time: something waits for a peer that may be gone.
     pub fn wants_probes(&self) -> bool {
-        self.with_core(|core| Self::is_starved(core) && !std::mem::replace(&mut core.probing, true))
+        self.with_core(|core| {
+            Self::awaits_peer(core) && !std::mem::replace(&mut core.probing, true)
+        })
     }
 
-    /// Makes the peer's device answer if sends still wait for the peer; if it
-    /// does not, the connection breaks. Returns `false` once they do not wait.
+    /// Makes the peer's device answer if something still waits for the peer; if it
+    /// does not, the connection breaks. Returns `false` once nothing waits.
     pub fn probe(&self) -> bool {
         self.with_core(|core| {
             self.progress(core);
-            core.probing = Self::is_starved(core);
+            core.probing = Self::awaits_peer(core);
+            if core.probing && core.silent_probes >= MOST_SILENT {
+                let error = Error::new(libc::ETIMEDOUT, "hear from the peer");
+                self.fail(core, &error);
+                core.probing = false;
+            }
             if core.probing {
+                core.silent_probes = core.silent_probes.saturating_add(1);
                 self.ask_peer(core);
             }
             core.probing

@@ -82,6 +82,8 @@ struct Core {
     unlooked: usize,
     /// Somebody was asked to call [`Connection::probe`].
     probing: bool,
+    /// How often [`Connection::probe`] was called since anything succeeded.
+    silent_probes: u32,
     /// Data has come or gone since the last look of the keep-alive timer.
     active: bool,
 }
@@ -132,6 +134,7 @@ impl Connection {
                 consumed_receives: 0,
                 unlooked: 0,
                 probing: false,
+                silent_probes: 0,
                 active: false,
             }),
             waiters,

@@ -92,11 +92,6 @@ impl Outbox {
         self.has_draft() || self.can_send()
     }
 
-    /// Whether only the peer can let sends go on.
-    pub fn is_starved(&self) -> bool {
-        self.can_post() && !self.can_send()
-    }
-
     /// Whether there is room for a work request and its data, whatever the
     /// peer granted.
     pub fn can_post(&self) -> bool {

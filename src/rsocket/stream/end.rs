@@ -27,7 +27,7 @@ impl Stream {
     /// for a moment only, where the original waits for ever. One that listens stops
     /// to when it is not to receive any more, as with TCP; others without a connection
     /// have nothing to shut down.
-    pub fn shutdown(&self, directions: Directions) {
+    pub fn shutdown(self: &Arc<Self>, directions: Directions) {
         let Some(connection) = self.established() else {
             if directions != Directions::Write {
                 self.stop_listening();
@@ -43,6 +43,8 @@ impl Stream {
         let telling = || connection.is_telling();
         if let Err(error) = self.wait_while(connection, patience, telling) {
             log::warn!("{}: what was sent may be lost: {error}", self.id);
+            // Receives that go on waiting learn if the peer is gone.
+            self.probe_peer(connection);
         }
     }
 

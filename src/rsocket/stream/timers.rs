@@ -10,7 +10,7 @@ use super::Stream;
 use crate::rsocket::connection::Connection;
 use crate::rsocket::keepalive::Keepalive;
 
-/// Seconds after which a peer that leaves no room is asked whether it is there.
+/// Seconds after which a peer that sends wait for is asked whether it is there.
 const PROBE_SECONDS: i32 = 5;
 
 impl Stream {
@@ -32,7 +32,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Sees to it that a peer that has to make room proves that it is there, as
+    /// Sees to it that a peer that sends wait for proves that it is there, as
     /// TCP does by its persist timer (RFC 9293, section 3.8.6.1).
     pub(super) fn probe_peer(self: &Arc<Self>, connection: &Connection) {
         if !connection.wants_probes() {
