@@ -377,15 +377,8 @@ static void half_server(int fd)
 TEST_TALK(half, "48 101 one side ends sending, the other answers and ends", .client = half_client,
      .server = half_server)
 
-static void cross(int fd)
-{
-	CHECK_OK(rshutdown(fd, SHUT_WR));
-	expect_end(fd);
-	expect_end(fd);
-}
-
-TEST_TALK(crossed, "49 101 both sides end sending at once", .client = cross, .server = cross,
-     .connections = 10)
+/* Not here: both sides end at once, in which the original waits for ever now and
+   then, also with itself (rsocket_end/49). */
 
 static void closes_at_once(int fd)
 {
