@@ -8,7 +8,7 @@ use super::{Connection, Core, Link, retry};
 use crate::rsocket::carrier::Write;
 use crate::rsocket::flow::{Outbox, Segment};
 use crate::rsocket::vectors::Cursor;
-use crate::rsocket::wire::Message;
+use crate::rsocket::wire::{Message, Target};
 
 /// Bytes of the first segment of a call; each is twice as long as the one
 /// before, so that copying and sending overlap. To copy that much takes less
@@ -85,13 +85,7 @@ impl Connection {
         let Some(target) = core.outbox.take_whole(length) else {
             return false;
         };
-        let report = core.outbox.report();
-        let write = Write {
-            target,
-            message: Some(Message::Data(length as u32)),
-            id: Work::Data(report.unwrap_or_default()).encode(),
-            signaled: report.is_some(),
-        };
+        let write = Self::data_write(core, target, Some(Message::Data(length as u32)));
         // SAFETY: the current chunk, which the program gave to be read.
         if let Err(error) = unsafe { self.endpoint.post_inline(&write, data, length) } {
             self.device_failed(core, &error);
@@ -132,6 +126,17 @@ impl Connection {
         }
     }
 
+    /// The write of data to `target`, for which room was taken just before.
+    fn data_write(core: &mut Core, target: Target, message: Option<Message>) -> Write {
+        let report = core.outbox.report();
+        Write {
+            target,
+            message,
+            id: Work::Data(report.unwrap_or_default()).encode(),
+            signaled: report.is_some(),
+        }
+    }
+
     /// Posts what was gathered, if anything.
     pub(super) fn post_draft(&self, core: &mut Core) {
         let Some(segment) = core.outbox.take_draft() else {
@@ -140,13 +145,11 @@ impl Connection {
         if core.link != Link::Up {
             return;
         }
-        let report = core.outbox.report();
-        let write = Write {
-            target: segment.target,
-            message: Some(Message::Data(segment.length as u32)),
-            id: Work::Data(report.unwrap_or_default()).encode(),
-            signaled: report.is_some(),
-        };
+        let write = Self::data_write(
+            core,
+            segment.target,
+            Some(Message::Data(segment.length as u32)),
+        );
         let posted = self
             .endpoint
             .post_buffered(&write, segment.offset, segment.length);
@@ -199,13 +202,7 @@ impl Connection {
         let Some((segment, message)) = take(&mut core.outbox, wanted, inline) else {
             return;
         };
-        let report = core.outbox.report();
-        let write = Write {
-            target: segment.target,
-            message,
-            id: Work::Data(report.unwrap_or_default()).encode(),
-            signaled: report.is_some(),
-        };
+        let write = Self::data_write(core, segment.target, message);
         let posted = if segment.inline {
             // SAFETY: the segment lies in the current chunk, which the
             // program gave to be read.
