@@ -80,11 +80,19 @@ pub fn errors(xml: &str) -> impl Iterator<Item = &str> {
     xml.split("<error>").skip(1)
 }
 
-/// An error in one line: its kind, and the functions that led to it.
+/// An error in one line: its kind, what the tool says of it, and the functions
+/// that led to it.
 pub fn describe(error: &str) -> String {
-    let stack: Vec<_> = elements(error, "fn").take(8).collect();
-    let kind = elements(error, "kind").next().unwrap_or_default();
-    format!("{kind} at {}", stack.join(" < "))
+    let first = |name| elements(error, name).next();
+    let kind = first("kind").unwrap_or_default();
+    let said = first("what").or_else(|| first("text")).unwrap_or_default();
+    let stacks: Vec<_> = elements(error, "stack")
+        .map(|stack| {
+            let functions: Vec<_> = elements(stack, "fn").take(16).collect();
+            functions.join(" < ")
+        })
+        .collect();
+    format!("{kind} ({said}) at {}", stacks.join("; and at "))
 }
 
 /// The texts of all elements called `name`.

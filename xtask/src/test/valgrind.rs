@@ -181,11 +181,14 @@ mod tests {
         let library = Library::Ours("/stage".into());
         let error = |object: &str| {
             format!(
-                "<error><kind>Leak_DefinitelyLost</kind><stack><frame><obj>{object}</obj>\
-                 <fn>f</fn></frame></stack></error>"
+                "<error><kind>Leak_DefinitelyLost</kind><xwhat><text>1 byte</text></xwhat>\
+                 <stack><frame><obj>{object}</obj><fn>f</fn></frame></stack></error>"
             )
         };
         let xml = error("/stage/librdmacm.so.1") + &error("/usr/bin/rping");
-        assert_eq!(findings(&xml, &library), ["Leak_DefinitelyLost at f"]);
+        assert_eq!(
+            findings(&xml, &library),
+            ["Leak_DefinitelyLost (1 byte) at f"]
+        );
     }
 }
