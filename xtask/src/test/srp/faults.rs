@@ -130,19 +130,13 @@ fn dead(lab: &Lab) -> Result<()> {
 /// Without anything under way only the initiator notices. The link is up before it
 /// logs in again, and before anybody sends a message of the connection manager.
 fn idle_outage(lab: &Lab) -> Result<()> {
-    let netdev = variable("RDMACM_TEST_NETDEV")?;
     let (mut target, session) = lab.session("fast_io_fail_tmo=off dev_loss_tmo=600", "")?;
     let disk = session.disk()?;
     disk.fio("--rw=randwrite --bs=4k --size=1m --verify=crc32c")?;
+    let_transport_notice(&disk)?;
     let mark = Mark::now()?;
-    sh(&format!("ip link set {netdev} down"))?;
-    let mut read = read_one(&disk)?;
-    let lost = session.wait_state("blocked");
-    clean::link_up()?;
-    lost?;
+    judged(outage(&session, &disk))?;
     mark.wait("reconnect succeeded")?;
-    read.wait_success()?;
-    session.wait_state("running")?;
     disk.fio("--rw=randwrite --bs=4k --size=1m --verify=crc32c")?;
     ensure!(target.is_alive()?);
     close(target, session)?;
@@ -164,37 +158,48 @@ fn read_one(disk: &Disk) -> Result<Running> {
 }
 
 fn link(lab: &Lab) -> Result<()> {
-    let netdev = variable("RDMACM_TEST_NETDEV")?;
     // What the initiator gave up, the target still has when it logs in again: that
     // must not stand in the way.
     let (mut target, session) = lab.session(PATIENT, "--max-sessions 1")?;
     let disk = session.disk()?;
-    // The transport finds the loss of the link: no command of the disk times out
-    // before that, which would take another way.
-    disk.set_timeout(LIMIT * 2)?;
-    let result = during_writes(&session, &disk, || {
-        sh(&format!("ip link set {netdev} down"))?;
-        // All writes under way may have arrived, and only their answers be lost, of
-        // which the initiator's queue pair knows nothing. This command cannot
-        // arrive: it is sent again until the queue pair gives up. Then the
-        // initiator tries to log in again and again.
-        let mut read = read_one(&disk)?;
-        let lost = session.wait_state("blocked");
-        clean::link_up()?;
-        lost?;
-        session.wait_state("running")?;
-        read.wait_success()
-    });
-    // After some outages the kernel's queue pair for the messages of the connection
-    // manager (`rdma resource show qp`: GSI) is in error: no request for a connection
-    // is answered any more, whoever asks whom.
-    if result.is_err() && !connections_work()? {
-        return Err(Unjudged("the kernel connects nobody any more after the outage").into());
-    }
-    result?;
+    let_transport_notice(&disk)?;
+    judged(during_writes(&session, &disk, || outage(&session, &disk)))?;
     ensure!(target.is_alive()?);
     close(target, session)?;
     Ok(())
+}
+
+/// Has the transport find the loss of the link: no command of the disk times out
+/// before that, which would take another way.
+fn let_transport_notice(disk: &Disk) -> Result<()> {
+    disk.set_timeout(LIMIT * 2)
+}
+
+/// Has the link go until the initiator notices, and come back; until the session
+/// works again.
+fn outage(session: &Session, disk: &Disk) -> Result<()> {
+    let netdev = variable("RDMACM_TEST_NETDEV")?;
+    sh(&format!("ip link set {netdev} down"))?;
+    // All writes under way may have arrived, and only their answers be lost, of
+    // which the initiator's queue pair knows nothing. This command cannot arrive:
+    // it is sent again until the queue pair gives up. Then the initiator tries to
+    // log in again and again.
+    let mut read = read_one(disk)?;
+    let lost = session.wait_state("blocked");
+    clean::link_up()?;
+    lost?;
+    session.wait_state("running")?;
+    read.wait_success()
+}
+
+/// The result of a case with an outage. After some of them the kernel's queue pair
+/// for the messages of the connection manager (`rdma resource show qp`: GSI) is in
+/// error: no request for a connection is answered any more, whoever asks whom.
+fn judged(result: Result<()>) -> Result<()> {
+    if result.is_err() && !connections_work()? {
+        return Err(Unjudged("the kernel connects nobody any more after the outage").into());
+    }
+    result
 }
 
 /// Whether programs on the original library can connect.
