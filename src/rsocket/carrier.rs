@@ -98,6 +98,7 @@ impl Carrier {
 
 /// Makes the work requests of a write of `parts` and hands the first of them,
 /// a list that `post` may not keep, to it.
+#[inline(always)] // as for its caller
 pub fn with_requests<R>(
     carrier: Carrier,
     write: &Write,

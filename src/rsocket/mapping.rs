@@ -101,6 +101,11 @@ impl Mappings {
         Ok(exposed._registration)
     }
 
+    /// Whether the peer is to be told anything.
+    pub fn has_news(&self) -> bool {
+        !self.announcements.is_empty()
+    }
+
     /// What the peer is to be told next.
     pub fn next(&self) -> Option<Announcement> {
         self.announcements.front().copied()

@@ -214,7 +214,27 @@ const LARGEST_SPARE: usize = 1 << 19;
 /// Most bytes copied or zeroed by one call of the C library, a part of each page. For
 /// more, C libraries use the processor's string instructions, which are slow to
 /// start, and very slow where the processor is emulated.
-pub const PIECE: usize = 1 << 10;
+const PIECE: usize = 1 << 10;
+
+/// Copies `length` bytes.
+///
+/// # Safety
+/// That many bytes may be read at `source` and written at `target`, and they do not
+/// overlap.
+#[inline]
+pub unsafe fn copy(source: *const u8, target: *mut u8, length: usize) {
+    let mut done = 0;
+    while done < length {
+        let step = (length - done).min(PIECE);
+        // SAFETY: bytes from `done` on, of which `length` are left in all.
+        unsafe {
+            target
+                .add(done)
+                .copy_from_nonoverlapping(source.add(done), step)
+        };
+        done += step;
+    }
+}
 
 impl Pages {
     fn new(length: usize) -> Result<Self> {

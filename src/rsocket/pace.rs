@@ -22,10 +22,18 @@ impl Pace {
         self.note_send_at(coarse_tick)
     }
 
-    fn note_send_at(&mut self, tick: impl FnOnce() -> i64) -> bool {
+    /// Notes a send if it is one of a few; returns whether it did.
+    pub fn note_one_of_few(&mut self) -> bool {
         let next = self.count.saturating_add(1);
-        if next <= DENSE && !next.is_multiple_of(FEW) {
+        let few = next <= DENSE && !next.is_multiple_of(FEW);
+        if few {
             self.count = next;
+        }
+        few
+    }
+
+    fn note_send_at(&mut self, tick: impl FnOnce() -> i64) -> bool {
+        if self.note_one_of_few() {
             return false;
         }
         let tick = tick();

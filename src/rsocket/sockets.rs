@@ -24,6 +24,7 @@ const NO_SOCKET: Error = Error::new(libc::EBADF, "use what is no socket over RDM
 ///
 /// # Errors
 /// `EBADF` if it is none.
+#[inline]
 pub fn any(fd: c_int) -> Result<Socket> {
     find(fd).ok_or(NO_SOCKET)
 }
@@ -43,6 +44,7 @@ pub fn stream(fd: c_int) -> Result<Arc<Stream>> {
 }
 
 /// The socket of a descriptor, if it is one.
+#[inline]
 pub fn find(fd: c_int) -> Option<Socket> {
     SOCKETS.get(fd)
 }

@@ -62,6 +62,7 @@ impl<T: Clone> Table<T> {
 
     /// What `fd` stands for, if anything; what a parent process put in does
     /// not count.
+    #[inline]
     pub fn get(&self, fd: RawFd) -> Option<T> {
         let slot = self.slot(fd)?;
         let slot = clean(slot.read());

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use libc::iovec;
 
-use super::memory::PIECE;
+use super::memory;
 
 /// A place in a list of buffers that a program gave.
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +75,7 @@ impl<'a> Cursor<'a> {
         self.pieces(length, |piece, done, step| {
             // SAFETY: `step` bytes of a program's buffer (contract of `new`)
             // and of the target (contract of this function).
-            unsafe { target.add(done).copy_from_nonoverlapping(piece, step) }
+            unsafe { memory::copy(piece, target.add(done), step) }
         });
     }
 
@@ -87,17 +87,17 @@ impl<'a> Cursor<'a> {
     pub unsafe fn write(&mut self, source: *const u8, length: usize) {
         self.pieces(length, |piece, done, step| {
             // SAFETY: as for reading, the other way round.
-            unsafe { piece.copy_from_nonoverlapping(source.add(done), step) }
+            unsafe { memory::copy(source.add(done), piece, step) }
         });
     }
 
-    /// Moves on by `length` bytes, or to the end, in pieces of at most [`PIECE`]
-    /// bytes: `copy` gets each, the bytes before it and its own.
+    /// Moves on by `length` bytes, or to the end, in pieces of one buffer: `copy`
+    /// gets each, the bytes before it and its own.
     fn pieces(&mut self, length: usize, mut copy: impl FnMut(*mut u8, usize, usize)) {
         let mut done = 0;
         while done < length {
             let (piece, chunk) = self.chunk();
-            let step = chunk.min(length.saturating_sub(done)).min(PIECE);
+            let step = chunk.min(length.saturating_sub(done));
             if step == 0 {
                 return;
             }

@@ -8,6 +8,7 @@ use super::argument::{copy_address, count_of, message, vectors};
 use crate::capi::convert::respond;
 use crate::error::Result;
 use crate::kernel::addr::SockAddr;
+use crate::rsocket::connection::{Received, retry};
 use crate::rsocket::socket::Socket;
 use crate::rsocket::sockets;
 use crate::rsocket::vectors::Cursor;
@@ -31,7 +32,31 @@ impl Taken {
 
 /// # Safety
 /// `buf` may be written for `len` bytes.
-unsafe fn receive(socket: c_int, buf: *mut c_void, len: size_t, flags: c_int) -> Result<Taken> {
+#[inline(always)]
+unsafe fn receive(socket: c_int, buf: *mut c_void, len: size_t, flags: c_int) -> Result<ssize_t> {
+    let socket = sockets::any(socket)?;
+    if let Socket::Stream(stream) = &socket
+        && !buf.is_null()
+    {
+        // SAFETY: the caller vouches for the buffer.
+        match unsafe { stream.receive_short(buf.cast(), len, flags) } {
+            Received::Bytes(bytes) => return Ok(bytes as ssize_t),
+            Received::Nothing if stream.is_nonblocking(flags) => return Err(retry()),
+            Received::Nothing | Received::Special => {}
+        }
+    }
+    // SAFETY: the caller vouches for the buffer.
+    unsafe { receive_buffer(&socket, buf, len, flags) }.map(|taken| taken.count())
+}
+
+/// # Safety
+/// `buf` may be written for `len` bytes.
+unsafe fn receive_buffer(
+    socket: &Socket,
+    buf: *mut c_void,
+    len: size_t,
+    flags: c_int,
+) -> Result<Taken> {
     let vector = iovec {
         iov_base: buf,
         iov_len: len,
@@ -42,17 +67,15 @@ unsafe fn receive(socket: c_int, buf: *mut c_void, len: size_t, flags: c_int) ->
 
 /// # Safety
 /// `iov` points to `count` buffers that may be written.
-#[inline(always)] // most calls have one buffer, which costs less if that is known
 unsafe fn receive_vectors(
-    socket: c_int,
+    socket: &Socket,
     iov: *const iovec,
     count: usize,
     flags: c_int,
 ) -> Result<Taken> {
-    let socket = sockets::any(socket)?;
     // SAFETY: the caller vouches for the buffers.
     let mut target = unsafe { Cursor::new(vectors(iov, count)?) };
-    match &socket {
+    match socket {
         Socket::Stream(stream) => {
             let bytes = stream.receive(&mut target, flags)?;
             Ok(Taken {
@@ -78,9 +101,10 @@ unsafe fn receive_vectors(
 }
 
 /// The peer of a stream that data was taken from.
-fn stream_peer(socket: c_int, taken: &Taken) -> Option<SockAddr> {
-    let peer = || sockets::any(socket).and_then(|socket| sockets::peer_address(&socket));
-    (taken.bytes > 0).then(peer)?.ok()
+fn stream_peer(socket: &Socket, taken: &Taken) -> Option<SockAddr> {
+    (taken.bytes > 0)
+        .then(|| sockets::peer_address(socket))?
+        .ok()
 }
 
 /// Receives data.
@@ -102,8 +126,7 @@ pub unsafe extern "C" fn rrecv(
     flags: c_int,
 ) -> ssize_t {
     // SAFETY: the caller vouches for the buffer.
-    let result = unsafe { receive(socket, buf, len, flags) };
-    respond("rrecv", result.map(|taken| taken.count()))
+    respond("rrecv", unsafe { receive(socket, buf, len, flags) })
 }
 
 /// Receives data and the sender's address, as `rrecv` does. Of a datagram that
@@ -123,17 +146,19 @@ pub unsafe extern "C" fn rrecvfrom(
     src_addr: *mut sockaddr,
     addrlen: *mut socklen_t,
 ) -> ssize_t {
-    // SAFETY: the caller vouches for the buffer.
-    let result = unsafe { receive(socket, buf, len, flags) };
-    if let Ok(taken) = &result
-        && !src_addr.is_null()
-        && !addrlen.is_null()
-        && let Some(source) = taken.source.or_else(|| stream_peer(socket, taken))
-    {
-        // SAFETY: not null; the caller vouches for the rest.
-        unsafe { copy_address(&source, src_addr, addrlen) };
-    }
-    respond("rrecvfrom", result.map(|taken| taken.count()))
+    let result = sockets::any(socket).and_then(|socket| {
+        // SAFETY: the caller vouches for the buffer.
+        let taken = unsafe { receive_buffer(&socket, buf, len, flags) }?;
+        if !src_addr.is_null()
+            && !addrlen.is_null()
+            && let Some(source) = taken.source.or_else(|| stream_peer(&socket, &taken))
+        {
+            // SAFETY: not null; the caller vouches for the rest.
+            unsafe { copy_address(&source, src_addr, addrlen) };
+        }
+        Ok(taken.count())
+    });
+    respond("rrecvfrom", result)
 }
 
 /// Receives data into several buffers, as `rrecv` does. There is no control data
@@ -149,8 +174,9 @@ pub unsafe extern "C" fn rrecvfrom(
 pub unsafe extern "C" fn rrecvmsg(socket: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t {
     // SAFETY: the caller vouches for it.
     let result = message(unsafe { msg.as_mut() }).and_then(|msg| {
+        let socket = sockets::any(socket)?;
         // SAFETY: the caller vouches for the buffers.
-        let taken = unsafe { receive_vectors(socket, msg.msg_iov, msg.msg_iovlen, flags) }?;
+        let taken = unsafe { receive_vectors(&socket, msg.msg_iov, msg.msg_iovlen, flags) }?;
         match taken.source {
             Some(source) if !msg.msg_name.is_null() => {
                 // SAFETY: not null; the caller vouches for the rest.
@@ -172,8 +198,7 @@ pub unsafe extern "C" fn rrecvmsg(socket: c_int, msg: *mut msghdr, flags: c_int)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rread(socket: c_int, buf: *mut c_void, count: size_t) -> ssize_t {
     // SAFETY: the caller vouches for the buffer.
-    let result = unsafe { receive(socket, buf, count, 0) };
-    respond("rread", result.map(|taken| taken.count()))
+    respond("rread", unsafe { receive(socket, buf, count, 0) })
 }
 
 /// Reads data into several buffers, as `rrecv` without flags does; `EINVAL` for a
@@ -184,8 +209,9 @@ pub unsafe extern "C" fn rread(socket: c_int, buf: *mut c_void, count: size_t) -
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rreadv(socket: c_int, iov: *const iovec, iovcnt: c_int) -> ssize_t {
     let result = count_of(iovcnt).and_then(|count| {
+        let socket = sockets::any(socket)?;
         // SAFETY: the caller vouches for the buffers.
-        unsafe { receive_vectors(socket, iov, count, 0) }
+        unsafe { receive_vectors(&socket, iov, count, 0) }
     });
     respond("rreadv", result.map(|taken| taken.count()))
 }

@@ -15,8 +15,24 @@ use crate::rsocket::vectors::Cursor;
 
 /// # Safety
 /// `buf` may be read for `len` bytes.
-unsafe fn send(
-    socket: c_int,
+#[inline(always)]
+unsafe fn send(socket: c_int, buf: *const c_void, len: size_t, flags: c_int) -> Result<ssize_t> {
+    let socket = sockets::any(socket)?;
+    if let Socket::Stream(stream) = &socket
+        && !buf.is_null()
+        // SAFETY: the caller vouches for the buffer.
+        && unsafe { stream.send_short(buf.cast(), len) }
+    {
+        return Ok(len as ssize_t);
+    }
+    // SAFETY: the caller vouches for the buffer.
+    unsafe { send_buffer(&socket, buf, len, flags, None) }
+}
+
+/// # Safety
+/// `buf` may be read for `len` bytes.
+unsafe fn send_buffer(
+    socket: &Socket,
     buf: *const c_void,
     len: size_t,
     flags: c_int,
@@ -34,18 +50,16 @@ unsafe fn send(
 ///
 /// # Safety
 /// `iov` points to `count` buffers that may be read.
-#[inline(always)] // most calls have one buffer, which costs less if that is known
 unsafe fn send_vectors(
-    socket: c_int,
+    socket: &Socket,
     iov: *const iovec,
     count: usize,
     flags: c_int,
     dest: Option<SockAddr>,
 ) -> Result<ssize_t> {
-    let socket = sockets::any(socket)?;
     // SAFETY: the caller vouches for the buffers.
     let mut source = unsafe { Cursor::new(vectors(iov, count)?) };
-    let sent = match &socket {
+    let sent = match socket {
         Socket::Stream(stream) => stream.send(&mut source, flags),
         Socket::Datagram(datagram) => {
             let dest = dest.as_ref().map(datagram_address).transpose()?;
@@ -83,7 +97,7 @@ pub unsafe extern "C" fn rsend(
     flags: c_int,
 ) -> ssize_t {
     // SAFETY: the caller vouches for the buffer.
-    respond("rsend", unsafe { send(socket, buf, len, flags, None) })
+    respond("rsend", unsafe { send(socket, buf, len, flags) })
 }
 
 /// Sends data, as `rsend` does. A stream has one destination only: `EISCONN` if
@@ -104,7 +118,7 @@ pub unsafe extern "C" fn rsendto(
 ) -> ssize_t {
     let result = sockets::any(socket).and_then(|found| {
         let given = !dest_addr.is_null() || addrlen != 0;
-        let dest = match found {
+        let dest = match &found {
             Socket::Stream(_) if given => {
                 return Err(Error::new(libc::EISCONN, "send to an address on a stream"));
             }
@@ -113,7 +127,7 @@ pub unsafe extern "C" fn rsendto(
             Socket::Datagram(_) => unsafe { optional_address(dest_addr) }?,
         };
         // SAFETY: the caller vouches for the buffer.
-        unsafe { send(socket, buf, len, flags, dest) }
+        unsafe { send_buffer(&found, buf, len, flags, dest) }
     });
     respond("rsendto", result)
 }
@@ -130,13 +144,14 @@ pub unsafe extern "C" fn rsendmsg(socket: c_int, msg: *const msghdr, flags: c_in
         if !msg.msg_control.is_null() && msg.msg_controllen > 0 {
             return Err(Error::new(libc::ENOTSUP, "send control data"));
         }
-        let dest = match sockets::any(socket)? {
+        let socket = sockets::any(socket)?;
+        let dest = match &socket {
             Socket::Stream(_) => None,
             // SAFETY: the caller vouches for the address.
             Socket::Datagram(_) => unsafe { optional_address(msg.msg_name.cast()) }?,
         };
         // SAFETY: the caller vouches for the buffers.
-        unsafe { send_vectors(socket, msg.msg_iov, msg.msg_iovlen, flags, dest) }
+        unsafe { send_vectors(&socket, msg.msg_iov, msg.msg_iovlen, flags, dest) }
     });
     respond("rsendmsg", result)
 }
@@ -148,7 +163,7 @@ pub unsafe extern "C" fn rsendmsg(socket: c_int, msg: *const msghdr, flags: c_in
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rwrite(socket: c_int, buf: *const c_void, count: size_t) -> ssize_t {
     // SAFETY: the caller vouches for the buffer.
-    respond("rwrite", unsafe { send(socket, buf, count, 0, None) })
+    respond("rwrite", unsafe { send(socket, buf, count, 0) })
 }
 
 /// Writes data from several buffers, as `rsend` without flags does; `EINVAL` for
@@ -159,8 +174,9 @@ pub unsafe extern "C" fn rwrite(socket: c_int, buf: *const c_void, count: size_t
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rwritev(socket: c_int, iov: *const iovec, iovcnt: c_int) -> ssize_t {
     let result = count_of(iovcnt).and_then(|count| {
+        let socket = sockets::any(socket)?;
         // SAFETY: the caller vouches for the buffers.
-        unsafe { send_vectors(socket, iov, count, 0, None) }
+        unsafe { send_vectors(&socket, iov, count, 0, None) }
     });
     respond("rwritev", result)
 }

@@ -7,6 +7,7 @@
 //! | module | what it is responsible for |
 //! |---|---|
 //! | `send`, `receive`, `mapped` | the calls of programs that move data |
+//! | `short` | the short way of small messages |
 //! | `arrival` | what completes and what the peer says |
 //! | `control` | grants, shutdown and disconnect |
 //! | `state` | what has become possible; the end from this side |
@@ -19,6 +20,7 @@ mod liveness;
 mod mapped;
 mod receive;
 mod send;
+mod short;
 mod state;
 mod work;
 
@@ -35,6 +37,7 @@ use super::pace::Pace;
 use super::wait::{Notifier, Waiters};
 use super::wire::{BIG_ENDIAN, ConnData, Message};
 
+pub use short::Received;
 pub use state::{Directions, Readiness};
 
 /// Whether the peer can be reached.

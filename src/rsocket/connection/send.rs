@@ -3,6 +3,7 @@
 
 use crate::error::{Error, Result};
 
+use super::short::MOST_UNLOOKED;
 use super::work::Work;
 use super::{Connection, Core, Link, retry};
 use crate::rsocket::carrier::Write;
@@ -21,9 +22,6 @@ const LONGEST_SEGMENT: usize = 1 << 16;
 const LONGEST_GATHERED: usize = 1024;
 /// Bytes of the longest message that is gathered.
 const LONGEST_DRAFT: usize = 1 << 13;
-/// Small sends at most for which completions are not looked at, as long as
-/// there is room: a connection that broke is noticed soon enough.
-const MOST_UNLOOKED: usize = 8;
 
 /// Bytes of the segment after one of `last` bytes, 0 for the first.
 pub(super) fn next_segment(last: usize) -> usize {
@@ -49,12 +47,12 @@ impl Connection {
             }
             core.unlooked = core.unlooked.saturating_add(1);
             Self::sendable(core)?;
-            if small && core.pace.note_send() && core.mappings.next().is_none() {
+            if small && core.pace.note_send() && !core.mappings.has_news() {
                 self.endpoint.prepare_buffer()?;
                 self.gather(core, source);
             } else if !self.send_at_once(core, source) {
                 self.post_draft(core);
-                if core.mappings.next().is_some() {
+                if core.mappings.has_news() {
                     self.announce(core)?;
                 }
                 self.prepare_for(source)?;
@@ -70,28 +68,20 @@ impl Connection {
         })
     }
 
-    /// Sends all of `source` if it is little and nothing stands before it: the
-    /// short way for most messages of most programs. Returns whether it did.
+    /// Sends all of `source` if it is little and nothing stands before it. Returns
+    /// whether it did.
     fn send_at_once(&self, core: &mut Core, source: &mut Cursor<'_>) -> bool {
         let length = source.remaining();
         let (data, chunk) = source.chunk();
-        if chunk < length
-            || length > self.endpoint.inline()
-            || core.outbox.has_draft()
-            || core.mappings.next().is_some()
-        {
-            return false;
+        let sent = chunk >= length
+            && !core.outbox.has_draft()
+            && !core.mappings.has_news()
+            // SAFETY: the current chunk, which the program gave to be read.
+            && unsafe { self.post_whole(core, data, length) };
+        if sent {
+            source.advance(length);
         }
-        let Some(target) = core.outbox.take_whole(length) else {
-            return false;
-        };
-        let write = Self::data_write(core, target, Some(Message::Data(length as u32)));
-        // SAFETY: the current chunk, which the program gave to be read.
-        if let Err(error) = unsafe { self.endpoint.post_inline(&write, data, length) } {
-            self.device_failed(core, &error);
-        }
-        source.advance(length);
-        true
+        sent
     }
 
     fn send_segments(
@@ -127,7 +117,7 @@ impl Connection {
     }
 
     /// The write of data to `target`, for which room was taken just before.
-    fn data_write(core: &mut Core, target: Target, message: Option<Message>) -> Write {
+    pub(super) fn data_write(core: &mut Core, target: Target, message: Option<Message>) -> Write {
         let report = core.outbox.report();
         Write {
             target,

@@ -35,6 +35,7 @@ pub enum Directions {
 impl Connection {
     /// What would not wait. Who is interested in `reading` wants the peer to
     /// know all that was sent.
+    #[inline]
     pub fn readiness(&self, reading: bool) -> Readiness {
         self.with_core(|core| {
             if reading {

@@ -124,6 +124,12 @@ impl Inbox {
         if self.position >= self.capacity {
             self.position = self.position.saturating_sub(self.capacity);
         }
+        if self.unread == 0 {
+            // All of them at once, which are often one.
+            self.consumed = self.consumed.wrapping_add(self.messages.len() as u16);
+            self.messages.clear();
+            return;
+        }
         while left > 0 {
             let Some(first) = self.messages.front_mut() else {
                 break;

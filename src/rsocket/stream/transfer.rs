@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 
 use super::Stream;
 use crate::rsocket::common::Timeout;
-use crate::rsocket::connection::{Connection, retry};
+use crate::rsocket::connection::{Connection, Received, retry};
 use crate::rsocket::flusher;
 use crate::rsocket::vectors::Cursor;
 use crate::rsocket::wait::{again, wait_longer};
@@ -38,7 +38,7 @@ impl Call<'_> {
     #[inline(never)]
     fn wait<R>(&mut self, mut step: impl FnMut() -> Result<R>) -> Result<R> {
         let common = &self.stream.common;
-        if common.is_nonblocking() || self.flags & libc::MSG_DONTWAIT != 0 {
+        if self.stream.is_nonblocking(self.flags) {
             return Err(retry());
         }
         let timeout = self.timeout;
@@ -87,6 +87,18 @@ impl Stream {
             flusher::flush_soon(self);
         }
         sent
+    }
+
+    /// Sends `length` bytes at `data` without looking further if that is possible;
+    /// returns whether it was.
+    ///
+    /// # Safety
+    /// `data` may be read for `length` bytes.
+    #[inline]
+    pub unsafe fn send_short(&self, data: *const u8, length: usize) -> bool {
+        // SAFETY: the caller vouches for the data.
+        let send = |connection: &Connection| unsafe { connection.send_short(data, length) };
+        !self.common.is_closed() && self.established().is_some_and(send)
     }
 
     /// Posts what small sends have gathered.
@@ -154,6 +166,29 @@ impl Stream {
         self.transmit(source, flags, |connection, source| {
             connection.write_mapped(source, &mut offset, &mut ramp)
         })
+    }
+
+    /// Receives up to `room` bytes to `target` without looking further, if the
+    /// flags ask for nothing special. [`Received::Nothing`] is `EAGAIN` if the call
+    /// does not wait.
+    ///
+    /// # Safety
+    /// `target` may be written for `room` bytes.
+    #[inline]
+    pub unsafe fn receive_short(&self, target: *mut u8, room: usize, flags: i32) -> Received {
+        let special = flags & (libc::MSG_PEEK | libc::MSG_WAITALL) != 0;
+        match self.established() {
+            Some(connection) if !special && !self.common.is_closed() => {
+                // SAFETY: the caller vouches for the target.
+                unsafe { connection.receive_short(target, room) }
+            }
+            _ => Received::Special,
+        }
+    }
+
+    /// Whether a call with these flags returns `EAGAIN` rather than wait.
+    pub fn is_nonblocking(&self, flags: i32) -> bool {
+        flags & libc::MSG_DONTWAIT != 0 || self.common.is_nonblocking()
     }
 
     /// Receives into `target`: what is there, or with `MSG_WAITALL` as much
