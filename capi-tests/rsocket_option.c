@@ -232,16 +232,18 @@ TEST(no_route, "20 an address without a route is ENETUNREACH")
 }
 
 /*
- * Appears on the link while somebody connects to it. The device knows it before,
- * as it learns of a new address only some time after the kernel, and who connects
- * in between fails: what appears is the way there.
+ * Appears on the link while somebody connects to it: an address of this host to
+ * which no local route leads, so that the kernel looks for a neighbour. The device
+ * knows it before, as it learns of a new address only some time after the kernel,
+ * and who connects in between fails.
  */
 #define LATE "10.99.0.77"
 
 static void remove_late(void)
 {
-	run_command("ip route del local " LATE " table local 2>/dev/null; "
-		    "ip addr del " LATE "/24 dev %s 2>/dev/null || true", test_netdev());
+	run_command("ip neigh del " LATE " dev %s 2>/dev/null; "
+		    "ip addr del " LATE "/24 dev %s 2>/dev/null || true", test_netdev(),
+		    test_netdev());
 }
 
 static void *connect_late(void *argument)
@@ -270,8 +272,13 @@ TEST(late_host, "19 [fix] a blocking connect tries longer than a second to find 
 	CHECK_OK(pthread_create(&thread, NULL, connect_late, NULL));
 	/* The original gives up now. */
 	sleep(2);
-	run_command("ip route add local " LATE " dev %s table local proto kernel "
-		    "scope host src " LATE, test_netdev());
+	/*
+	 * As if the neighbour had answered. A route instead would leave the neighbour
+	 * to fail, which the kernel reports as UNREACHABLE to who has just found
+	 * another way (since Linux 6.0).
+	 */
+	run_command("ip neigh replace " LATE " lladdr $(cat /sys/class/net/%s/address) "
+		    "nud permanent dev %s", test_netdev(), test_netdev());
 	CHECK_OK(pthread_join(thread, NULL));
 	server = raccept(listener, NULL, NULL);
 	CHECK(server >= 0);
