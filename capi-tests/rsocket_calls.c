@@ -251,6 +251,28 @@ TEST(configured, "configuration files set what sockets begin with")
 	close_ends(&e);
 }
 
+TEST(beyond_limits, "[fix] numbers in configuration files are bounded")
+{
+	struct ends e;
+
+	begin_configuration();
+	configure("mem_default", "0\n");
+	configure("wmem_default", "-5\n");
+	configure("sqsize_default", "0\n");
+	configure("rqsize_default", "70000\n");
+	configure("inline_default", "70000\n");
+	configure("polling_time", "-1\n");
+	e.client = rsocket(AF_INET, SOCK_STREAM, 0);
+	CHECK(e.client >= 0);
+	CHECK_EQ(option_of(e.client, SOL_SOCKET, SO_RCVBUF), 4096);
+	CHECK_EQ(option_of(e.client, SOL_SOCKET, SO_SNDBUF), 4096);
+	CHECK_EQ(option_of(e.client, SOL_RDMA, RDMA_RQSIZE), 65534);
+	e = join(e.client, test_addr(PORT));
+	CHECK(option_of(e.client, SOL_RDMA, RDMA_SQSIZE) > 0);
+	echo(&e);
+	close_ends(&e);
+}
+
 TEST(misconfigured, "garbage in configuration files leaves the defaults")
 {
 	struct ends e;

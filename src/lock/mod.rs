@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | none | the standard library's | use |
 //! | `model` | shuttle's | models that go through the ways in which threads can overtake one another |
-//! | `pthread-locks` | the C library's | helgrind and ThreadSanitizer, which know those and see through no other |
+//! | `pthread-locks` | the C library's | helgrind, DRD and ThreadSanitizer, which know those and see through no other |
 //!
 //! What takes part in a model, or is shared by threads that a checker watches,
 //! takes its locks and atomic numbers from here.

@@ -110,6 +110,49 @@ mod tests {
     }
 
     #[test]
+    fn values_in_files_stay_within_limits() {
+        let folder = std::env::temp_dir().join(format!("rsocket-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let read = |value: &str| {
+            for name in [
+                "mem_default",
+                "wmem_default",
+                "sqsize_default",
+                "rqsize_default",
+                "inline_default",
+                "iomap_size",
+                "polling_time",
+            ] {
+                fs::write(folder.join(name), value).unwrap();
+            }
+            Defaults::read(&folder)
+        };
+        let settings = |buffer, queue, inline, mappings| Settings {
+            send_buffer: buffer,
+            receive_buffer: buffer,
+            send_queue: queue,
+            receive_queue: queue,
+            inline,
+            mappings,
+        };
+        for least in ["0", "-1\n", "-9223372036854775808"] {
+            let defaults = read(least);
+            assert_eq!(defaults.settings, settings(MIN_BUFFER, 0, 0, 0), "{least}");
+            assert_eq!(defaults.polling_time, Duration::ZERO);
+        }
+        assert_eq!(read(" 200 x").settings, settings(MIN_BUFFER, 200, 200, 200));
+        let most = read("9223372036854775807").settings;
+        assert_eq!(most, settings(MAX_BUFFER, MAX_QUEUE, MAX_QUEUE, 255));
+        for none in ["", "many", "9223372036854775808"] {
+            assert_eq!(
+                read(none).settings,
+                Defaults::read(Path::new("/nonexistent")).settings
+            );
+        }
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
     fn buffers_double_within_limits() {
         assert_eq!(buffer_from_option(100), 4096);
         assert_eq!(buffer_from_option(65536), 131072);

@@ -54,6 +54,10 @@ const PROGRAMS: &[Program] = &[
     ),
     ("rsocket_stream", &["42 43", "46 ", "48 ", "66 67"]),
     ("rsocket_end", &["54 ", "two threads", "close ends"]),
+    (
+        "rsocket_epoll",
+        &["lets go of a thread", "wakes all threads", "a set in a set"],
+    ),
     ("rsocket_map", &["76 ", "77 ", "78 "]),
     (
         "rsocket_dgram",
