@@ -20,7 +20,7 @@ use super::watched::Registry;
 
 pub use super::watched::Watched;
 
-static SERVICE: PerProcess<Service> = PerProcess::new();
+static SERVICE: PerProcess<Arc<Service>> = PerProcess::new();
 
 /// Tag of the descriptor by which the thread is woken.
 const WAKE: u64 = u64::MAX;
@@ -36,7 +36,7 @@ struct Service {
     lingering: Lingering,
 }
 
-fn service() -> Result<&'static Service> {
+fn service() -> Result<&'static Arc<Service>> {
     SERVICE.get_or_try_init(|| {
         let service = Service {
             epoll: Epoll::new(true)?,
