@@ -53,7 +53,7 @@ impl Sizes {
             libc::ENOTSUP,
             "use sockets over RDMA on a device of this kind",
         ))?;
-        let most = u16::try_from(device.max_qp_wr())
+        let most = u16::try_from(device.max_queue())
             .unwrap_or(MAX_QUEUE)
             .clamp(MIN_QUEUE, MAX_QUEUE);
         let room = most / carrier.requests();

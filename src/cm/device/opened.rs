@@ -54,7 +54,7 @@ pub struct Device {
     ports: Vec<LinkLayer>,
     max_responder_resources: u8,
     max_initiator_depth: u8,
-    max_qp_wr: u32,
+    max_queue: u32,
     pd: OnceCell<Shared<ibv_pd>>,
     xrcd: OnceCell<Shared<ibv_xrcd>>,
     removed: AtomicBool,
@@ -98,7 +98,7 @@ impl Device {
             ports: Vec::new(),
             max_responder_resources: 0,
             max_initiator_depth: 0,
-            max_qp_wr: 0,
+            max_queue: 0,
             pd: OnceCell::new(),
             xrcd: OnceCell::new(),
             removed: AtomicBool::new(false),
@@ -113,7 +113,8 @@ impl Device {
         let attr = unsafe { attr.assume_init() };
         opened.max_responder_resources = depth(attr.max_qp_rd_atom);
         opened.max_initiator_depth = depth(attr.max_qp_init_rd_atom);
-        opened.max_qp_wr = u32::try_from(attr.max_qp_wr).unwrap_or(0);
+        let most = attr.max_qp_wr.min(attr.max_cqe / 2);
+        opened.max_queue = u32::try_from(most).unwrap_or(0);
         opened.ports = (1..=attr.phys_port_cnt)
             .map(|port| opened.query_link_layer(port))
             .collect();
@@ -197,9 +198,10 @@ impl Device {
         self.max_initiator_depth
     }
 
-    /// Most work requests on a queue.
-    pub fn max_qp_wr(&self) -> u32 {
-        self.max_qp_wr
+    /// Most work requests on each queue of a queue pair with one completion
+    /// queue, which has an entry for all of them.
+    pub fn max_queue(&self) -> u32 {
+        self.max_queue
     }
 
     /// The protection domain that identifiers of this device get, allocated

@@ -103,7 +103,7 @@ impl Endpoint {
         }
         let mtu = path::port_mtu(&device, id.port_num())?;
         let stride = (GRH_LEN + mtu.max(SLOT)).next_multiple_of(64);
-        let most = u16::try_from(device.max_qp_wr()).unwrap_or(u16::MAX).max(1);
+        let most = u16::try_from(device.max_queue()).unwrap_or(u16::MAX).max(1);
         let (sends, receives) = (
             settings.send_queue.min(most),
             settings.receive_queue.min(most),
