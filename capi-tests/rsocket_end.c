@@ -457,3 +457,23 @@ TEST(cycles, "75 connections that come and go leave nothing behind", .timeout = 
 	}
 	CHECK(open_descriptors() <= before);
 }
+
+TEST(kept, "75 closed connections leave little, however many there were [race]", .timeout = 60)
+{
+	struct ends e[10];
+	unsigned int before;
+
+	e[0] = make_ends(test_addr(PORT));
+	close_ends(&e[0]);
+	before = open_descriptors();
+	for (int i = 0; i < 10; i++)
+		e[i] = make_ends(test_addr(PORT + i));
+	for (int i = 0; i < 10; i++) {
+		char byte;
+
+		CHECK_EQ(rsend(e[i].client, "x", 1, 0), 1);
+		CHECK_EQ(rrecv(e[i].server, &byte, 1, 0), 1);
+		close_ends(&e[i]);
+	}
+	CHECK(open_descriptors() <= before + 2);
+}

@@ -364,6 +364,20 @@ pub fn disconnect(id: &Arc<Id>) -> Result<()> {
     sync::complete(id, Step::Disconnection)
 }
 
+/// Has the kernel tell the peer that the connection ends, for a caller that is about
+/// to destroy the identifier: until then the message is on its way, for which
+/// destroying would wait. Leaves the queue pair as it is, and waits for nothing.
+pub fn announce_end(id: &Id) {
+    let told = id
+        .descriptor()
+        .and_then(|fd| submit(fd, Disconnect::new(id.handle())));
+    if let Err(error) = told {
+        // The kernel tells the peer when the identifier is destroyed, if there is
+        // anything to tell.
+        log::debug!("{id}: {error}");
+    }
+}
+
 /// Tells the kernel of an asynchronous event of the queue pair.
 ///
 /// # Errors

@@ -21,7 +21,8 @@ use super::prepared::Prepared;
 use super::settings::Settings;
 
 /// How many queues are kept or prepared: half as many as are in use, but at least and
-/// at most so many.
+/// at most so many; more than the least where those that were destroyed were missed
+/// soon, as when several threads connect again and again.
 const LEAST: usize = 2;
 const MOST: usize = 8;
 
@@ -30,10 +31,40 @@ const MOST: usize = 8;
 struct Kept {
     queues: Vec<Completions>,
     connection: Option<Prepared>,
+    /// A thread makes one.
+    preparing: bool,
     /// Those of connections.
     used: usize,
     /// Those of what is prepared, here or elsewhere.
     prepared: usize,
+    churn: Churn,
+}
+
+/// How many queues were destroyed that could have been used again.
+#[derive(Default)]
+struct Churn {
+    /// Those destroyed since, of which new ones may take the place.
+    destroyed: usize,
+    /// Those in whose place others were made.
+    missed: usize,
+}
+
+impl Churn {
+    fn made(&mut self) {
+        if self.destroyed > 0 {
+            self.destroyed = self.destroyed.saturating_sub(1);
+            self.missed = self.missed.saturating_add(1).min(MOST - LEAST);
+        }
+    }
+
+    fn destroyed(&mut self, count: usize) {
+        self.destroyed = self.destroyed.saturating_add(count).min(MOST);
+    }
+
+    /// No connection is left, so that fewer may be missed from now on.
+    fn calms_down(&mut self) {
+        self.missed /= 2;
+    }
 }
 
 static KEPT: PerProcess<Mutex<Kept>> = PerProcess::new();
@@ -60,7 +91,10 @@ impl Queue {
     pub fn new(device: &Arc<Device>, entries: u32) -> Result<Self> {
         let completions = match take(device, entries)? {
             Some(kept) => kept,
-            None => Completions::new(Arc::clone(device), entries)?,
+            None => {
+                locked(kept()?).churn.made();
+                Completions::new(Arc::clone(device), entries)?
+            }
         };
         locked(kept()?).prepared += 1;
         Ok(Self {
@@ -118,6 +152,18 @@ impl Drop for Queue {
 }
 
 impl Kept {
+    /// Whether the caller is to prepare a connection.
+    fn begin_to_prepare(&mut self) -> bool {
+        let wanted = self.connection.is_none() && !self.preparing;
+        self.preparing |= wanted;
+        wanted
+    }
+
+    fn end_to_prepare(&mut self, prepared: Option<Prepared>) {
+        self.preparing = false;
+        self.connection = prepared;
+    }
+
     /// Takes what belongs to removed devices.
     fn take_useless(&mut self) -> (Vec<Completions>, Option<Prepared>) {
         let useless = self.queues.extract_if(.., |queue| queue.is_useless());
@@ -128,9 +174,14 @@ impl Kept {
 
     /// Takes the queues that are more than there should be.
     fn take_too_many(&mut self) -> Vec<Completions> {
-        let room = (self.used / 2).clamp(LEAST, MOST);
+        if self.used == 0 {
+            self.churn.calms_down();
+        }
+        let room = (self.used / 2).max(LEAST + self.churn.missed).min(MOST);
         let place = room.saturating_sub(self.prepared).min(self.queues.len());
-        self.queues.split_off(place)
+        let too_many = self.queues.split_off(place);
+        self.churn.destroyed(too_many.len());
+        too_many
     }
 }
 
@@ -148,7 +199,8 @@ pub fn take_connection(device: &Arc<Device>, settings: &Settings) -> Option<Prep
 }
 
 /// Prepares another connection like one that this process makes now, if it has made
-/// one before and nothing is prepared. For a thread that has to wait anyway.
+/// one before and nothing is prepared. For a thread that has to wait anyway. Of several
+/// threads that connect at once, one prepares: one connection is all that is kept.
 pub fn prepare_connection(device: &Arc<Device>, settings: &Settings) {
     /// Generation of the process that has connected last.
     static CONNECTED: AtomicU32 = AtomicU32::new(u32::MAX);
@@ -156,12 +208,11 @@ pub fn prepare_connection(device: &Arc<Device>, settings: &Settings) {
     let Ok(kept) = kept() else {
         return;
     };
-    if before != fork::generation() || locked(kept).connection.is_some() {
+    if before != fork::generation() || !locked(kept).begin_to_prepare() {
         return;
     }
     let prepared = Prepared::ahead(device, settings);
-    let other = std::mem::replace(&mut locked(kept).connection, prepared);
-    drop(other);
+    locked(kept).end_to_prepare(prepared);
 }
 
 /// Tries what takes descriptors and memory, and once more without any that are kept

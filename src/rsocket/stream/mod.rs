@@ -29,6 +29,7 @@ use std::time::Instant;
 
 use crate::abi::*;
 use crate::cm::address;
+use crate::cm::connect;
 use crate::cm::id::Id;
 use crate::error::{Error, Result};
 use crate::kernel::addr::SockAddr;
@@ -223,12 +224,13 @@ impl Stream {
             if let Err(error) = self.answer(&report) {
                 log::error!("{}: a connection is not accepted: {error}", self.id);
             }
-        } else {
-            let listener = self.handle(&mut phase, &report);
-            drop(phase);
-            if let Some(listener) = listener {
-                listener.embryo_done(self);
-            }
+            // Who waits for a connection is told when it is made.
+            return Ok(());
+        }
+        let listener = self.handle(&mut phase, &report);
+        drop(phase);
+        if let Some(listener) = listener {
+            listener.embryo_done(self);
         }
         self.common.waiters().notify();
         Ok(())
@@ -386,7 +388,11 @@ impl Drop for Stream {
     fn drop(&mut self) {
         service::forget(self.descriptor(), self);
         // The queue pair goes before the identifier, that before the channel.
-        drop(self.connection.take());
+        if let Some(connection) = self.connection.take() {
+            // What was sent has arrived, or is given up.
+            connect::announce_end(&self.id);
+            drop(connection);
+        }
         *locked(&self.phase) = Phase::Failed;
         if let Err(error) = Arc::clone(&self.id).destroy() {
             log::error!("{}: {error}", self.id);
