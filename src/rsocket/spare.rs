@@ -61,6 +61,11 @@ impl Churn {
         self.destroyed = self.destroyed.saturating_add(count).min(MOST);
     }
 
+    /// How many there may be besides `used` ones.
+    fn room(&self, used: usize) -> usize {
+        (used / 2).max(LEAST + self.missed).min(MOST)
+    }
+
     /// No connection is left, so that fewer may be missed from now on.
     fn calms_down(&mut self) {
         self.missed /= 2;
@@ -177,7 +182,7 @@ impl Kept {
         if self.used == 0 {
             self.churn.calms_down();
         }
-        let room = (self.used / 2).max(LEAST + self.churn.missed).min(MOST);
+        let room = self.churn.room(self.used);
         let place = room.saturating_sub(self.prepared).min(self.queues.len());
         let too_many = self.queues.split_off(place);
         self.churn.destroyed(too_many.len());
@@ -241,4 +246,30 @@ fn give_back() -> bool {
     drop(connection);
     let queues = std::mem::take(&mut locked(kept).queues);
     any || !queues.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_that_were_missed_are_kept_while_there_are_connections() {
+        let mut churn = Churn::default();
+        // The first ones are in nobody's place.
+        churn.made();
+        assert_eq!((churn.room(0), churn.room(6)), (LEAST, 3));
+        churn.destroyed(3);
+        churn.made();
+        churn.made();
+        assert_eq!(churn.room(0), LEAST + 2);
+        for _ in 0..2 * MOST {
+            churn.destroyed(1);
+            churn.made();
+        }
+        assert_eq!(churn.room(0), MOST);
+        churn.calms_down();
+        churn.calms_down();
+        churn.calms_down();
+        assert_eq!(churn.room(0), LEAST);
+    }
 }
