@@ -21,6 +21,8 @@ use crate::verbs::{dispatch, failure};
 
 /// Completions taken at once.
 pub const BATCH: usize = 16;
+/// Room for them.
+pub type Batch = [MaybeUninit<ibv_wc>; BATCH];
 
 /// A completion queue and its channel.
 #[derive(Debug)]
@@ -98,7 +100,7 @@ impl Completions {
     ///
     /// # Errors
     /// `EIO` if the device cannot say.
-    pub fn poll(&self, batch: &mut [MaybeUninit<ibv_wc>; BATCH]) -> Result<usize> {
+    pub fn poll(&self, batch: &mut Batch) -> Result<usize> {
         // SAFETY: the queue lives as long as this, and the batch has room for
         // that many.
         let count = unsafe { dispatch::poll_cq(self.cq, BATCH as i32, batch.as_mut_ptr().cast()) };

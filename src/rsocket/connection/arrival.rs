@@ -3,7 +3,7 @@
 
 use std::mem::MaybeUninit;
 
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::verbs::bindings::{
     IBV_WC_LOC_QP_OP_ERR, IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_SUCCESS,
     IBV_WC_WR_FLUSH_ERR, ibv_wc,
@@ -11,43 +11,50 @@ use crate::verbs::bindings::{
 
 use super::work::Work;
 use super::{Connection, Core, Link};
-use crate::rsocket::completion::BATCH;
+use crate::rsocket::completion::{BATCH, Batch};
 use crate::rsocket::flow::Violation;
 use crate::rsocket::wire::Message;
 
 impl Connection {
     /// Handles what has completed. Returns whether anything has, or the device
     /// has failed.
+    #[inline]
     pub(super) fn progress(&self, core: &mut Core) -> bool {
-        let mut batch = [const { MaybeUninit::<ibv_wc>::uninit() }; BATCH];
-        let mut happened = false;
         core.unlooked = 0;
-        loop {
-            let count = match self.endpoint.completions().poll(&mut batch) {
-                Ok(count) => count,
-                Err(error) => {
-                    self.device_failed(core, &error);
-                    happened = true;
-                    break;
-                }
-            };
-            for wc in batch.iter().take(count) {
-                // SAFETY: the poll filled the first `count`.
-                self.completed(core, unsafe { wc.assume_init_ref() });
-            }
-            happened |= count > 0;
-            if count < BATCH {
-                break;
-            }
-        }
+        let mut batch = [const { MaybeUninit::uninit() }; BATCH];
+        let found = self.endpoint.completions().poll(&mut batch);
+        let happened = found != Ok(0);
         if happened {
-            core.changed = true;
-            if core.consumed_receives > self.endpoint.late_receives() {
-                self.post_receives(core);
-            }
-            self.send_urgent_controls(core);
+            self.take_completions(core, &mut batch, found);
         }
         happened
+    }
+
+    /// Handles what was found, and all that is found after it.
+    fn take_completions(&self, core: &mut Core, batch: &mut Batch, mut found: Result<usize>) {
+        loop {
+            match found {
+                Ok(count) => {
+                    for wc in batch.iter().take(count) {
+                        // SAFETY: the poll filled the first `count`.
+                        self.completed(core, unsafe { wc.assume_init_ref() });
+                    }
+                    if count < BATCH {
+                        break;
+                    }
+                }
+                Err(error) => {
+                    self.device_failed(core, &error);
+                    break;
+                }
+            }
+            found = self.endpoint.completions().poll(batch);
+        }
+        core.changed = true;
+        if core.consumed_receives > self.endpoint.late_receives() {
+            self.post_receives(core);
+        }
+        self.send_urgent_controls(core);
     }
 
     /// Posts the receives anew that have completed.
