@@ -169,6 +169,68 @@ TEST(peeks, "42 43 45 flags of receives in all combinations")
 	close_ends(&e);
 }
 
+static void *peek_five(void *argument)
+{
+	const struct ends *e = argument;
+	char in[5] = "";
+
+	CHECK_EQ(rrecv(e->server, in, 5, MSG_PEEK | MSG_WAITALL), 5);
+	CHECK_OK(memcmp(in, "abcde", 5));
+	return NULL;
+}
+
+TEST(peek_all, "42 43 [fix] MSG_PEEK with MSG_WAITALL waits for all, and leaves it")
+{
+	struct ends e = make_ends(test_addr(PORT));
+	struct timeval time = { 0, 200000 };
+	pthread_t thread;
+	char in[16];
+
+	CHECK_EQ(rsend(e.client, "abc", 3, 0), 3);
+	CHECK(poll_one(e.server, POLLIN, LONG) & POLLIN);
+	CHECK_OK(pthread_create(&thread, NULL, peek_five, &e));
+	await_sleep();
+	CHECK_EQ(rsend(e.client, "de", 2, 0), 2);
+	CHECK_OK(pthread_join(thread, NULL));
+	/* What there is, once the time is up or no more comes. */
+	CHECK_OK(rsetsockopt(e.server, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof(time)));
+	CHECK_EQ(rrecv(e.server, in, 16, MSG_PEEK | MSG_WAITALL), 5);
+	time.tv_usec = 0;
+	CHECK_OK(rsetsockopt(e.server, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof(time)));
+	CHECK_OK(rshutdown(e.client, SHUT_WR));
+	CHECK_EQ(rrecv(e.server, in, 16, MSG_PEEK | MSG_WAITALL), 5);
+	CHECK_EQ(rrecv(e.server, in, 16, MSG_WAITALL), 5);
+	CHECK_OK(memcmp(in, "abcde", 5));
+	close_ends(&e);
+}
+
+static void *send_much(void *argument)
+{
+	const struct ends *e = argument;
+	char data[10000] = { 0 };
+
+	CHECK_EQ(rsend(e->server, data, sizeof(data), 0), sizeof(data));
+	return NULL;
+}
+
+TEST(peek_more, "42 43 [fix] MSG_PEEK with MSG_WAITALL ends with as much as the peer may send")
+{
+	struct ends e;
+	int size = 4096;
+	pthread_t thread;
+	char data[10000];
+
+	e.client = rsocket(AF_INET, SOCK_STREAM, 0);
+	CHECK(e.client >= 0);
+	CHECK_OK(rsetsockopt(e.client, SOL_SOCKET, SO_RCVBUF, &size, sizeof(size)));
+	e = join(e.client, test_addr(PORT));
+	CHECK_OK(pthread_create(&thread, NULL, send_much, &e));
+	CHECK_EQ(rrecv(e.client, data, sizeof(data), MSG_PEEK | MSG_WAITALL), 8192);
+	CHECK_EQ(rrecv(e.client, data, sizeof(data), MSG_WAITALL), sizeof(data));
+	CHECK_OK(pthread_join(thread, NULL));
+	close_ends(&e);
+}
+
 TEST(limits, "[fix] values of options at their limits are kept, bounded or refused",
      .timeout = 60)
 {

@@ -4,20 +4,28 @@ use crate::error::{Error, Result};
 
 use super::{Connection, Core, Link, retry};
 use crate::rsocket::vectors::Cursor;
+use crate::rsocket::wait::again;
 
 impl Connection {
     /// Receives what is there, up to the room in `target`. `peek` leaves it
-    /// there for the next receive. Returns how many bytes were received, 0 at
-    /// the end of the stream.
+    /// there for the next receive. Less than `least` bytes are as nothing, as
+    /// long as more may come. Returns how many bytes were received, 0 at the end
+    /// of the stream.
     ///
     /// # Errors
     /// `EAGAIN` if there is nothing yet, once what broke the connection.
-    pub fn receive(&self, target: &mut Cursor<'_>, peek: bool) -> Result<usize> {
+    pub fn receive(&self, target: &mut Cursor<'_>, peek: bool, least: usize) -> Result<usize> {
         self.with_core(|core| {
             core.pace.note_receive();
             self.post_draft(core);
             if core.inbox.unread() < target.remaining() {
                 self.progress(core);
+            }
+            if core.inbox.unread() < least {
+                self.send_controls(core);
+                if core.inbox.may_grow() && again(&Self::receivable(core)) {
+                    return Err(retry());
+                }
             }
             let mut done = 0usize;
             while target.remaining() > 0 {

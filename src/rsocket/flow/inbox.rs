@@ -99,6 +99,14 @@ impl Inbox {
         self.unread
     }
 
+    /// Whether the peer may send more data before any is consumed.
+    pub fn may_grow(&self) -> bool {
+        let granted_at = self.mark.wrapping_sub(self.queue / 2);
+        let since = usize::from(self.consumed.wrapping_sub(granted_at));
+        let sent = since.saturating_add(self.messages.len());
+        self.room() > 0 && sent < usize::from(self.queue)
+    }
+
     /// Where the bytes from the `skip`th unread one on lie, up to `limit` of
     /// them and up to the end of the buffer: offset and length, which is 0 if
     /// there are none.

@@ -90,6 +90,27 @@ fn a_peer_cannot_overrun_the_buffer_or_the_queue() {
 }
 
 #[test]
+fn a_peer_without_room_or_credits_sends_no_more() {
+    let mut inbox = Inbox::new(4096, 16, 2);
+    inbox.deliver(2048).unwrap();
+    assert!(!inbox.may_grow());
+    inbox.granted(&inbox.grant_due().unwrap());
+    assert!(inbox.may_grow());
+    inbox.deliver(2048).unwrap();
+    assert!(!inbox.may_grow());
+    inbox.consume(4096);
+    inbox.granted(&inbox.grant_due().unwrap());
+    for _ in 0..16 {
+        assert!(inbox.may_grow());
+        inbox.deliver(1).unwrap();
+    }
+    assert!(!inbox.may_grow());
+    // The grant of their credits is still to come.
+    inbox.consume(1);
+    assert!(!inbox.may_grow());
+}
+
+#[test]
 fn sending_stops_at_the_end_of_a_target_and_resumes_in_the_next() {
     let mut outbox = Outbox::new(8192, 64, &peer(10, 1000));
     let first = outbox.take_segment(1500, 0).unwrap();

@@ -192,7 +192,8 @@ impl Stream {
     }
 
     /// Receives into `target`: what is there, or with `MSG_WAITALL` as much
-    /// as fits. Returns the number of bytes, 0 at the end of the stream.
+    /// as fits; with `MSG_PEEK` as well no more than the peer may send before it
+    /// is received. Returns the number of bytes, 0 at the end of the stream.
     ///
     /// # Errors
     /// Those of [`Connection::receive`]; `ENOTCONN`, `EINTR`. After some bytes
@@ -201,10 +202,15 @@ impl Stream {
         let connection = self.connection()?;
         let mut call = self.call(connection, self.common.receive_timeout(), flags);
         let peek = flags & libc::MSG_PEEK != 0;
-        let all = flags & libc::MSG_WAITALL != 0 && !peek;
+        let all = flags & libc::MSG_WAITALL != 0;
+        // What stays where it is has to be there at once.
+        let least = if all && peek { target.remaining() } else { 0 };
         let mut total = 0usize;
         while target.remaining() > 0 {
-            let result = call.attempt(|| connection.receive(target, peek));
+            let mut result = call.attempt(|| connection.receive(target, peek, least));
+            if least > 0 && ended_early(&result) {
+                result = connection.receive(target, peek, 0).or(result);
+            }
             match result {
                 Ok(0) => break,
                 Ok(bytes) => total = total.saturating_add(bytes),
@@ -214,10 +220,15 @@ impl Stream {
                 }
                 Err(_) => break,
             }
-            if !all {
+            if peek || !all {
                 break;
             }
         }
         Ok(total)
     }
+}
+
+/// Whether a wait has ended before what it was for.
+fn ended_early<R>(result: &Result<R>) -> bool {
+    matches!(result, Err(error) if [libc::EAGAIN, libc::EINTR].contains(&error.errno()))
 }

@@ -58,6 +58,8 @@ const PROGRAMS: [Program; 7] = [
         &[
             // A recv(2) of nothing waits for data on TCP.
             "send or receive nothing",
+            // A peek for more than TCP's buffer takes never ends.
+            "as much as the peer may send",
             // Addresses that were in use a moment ago.
             "wrong order",
             // Sizes, memory and devices are those of RDMA.
