@@ -33,7 +33,9 @@ impl Connection {
             } else if core.draining {
                 core.draining = !core.outbox.is_idle();
                 return;
-            } else if let Some(grant) = core.inbox.grant_due() {
+            } else if let Some(grant) = core.inbox.grant_due()
+                && (core.readable || core.writable)
+            {
                 self.send_grant(core, &grant)
             } else {
                 return;

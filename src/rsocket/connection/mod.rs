@@ -115,7 +115,7 @@ impl Connection {
             peer.target_list.length,
         );
         let outbox = Outbox::new(endpoint.send_length(), endpoint.send_queue(), &peer);
-        let connection = Self {
+        Self {
             endpoint,
             peer,
             swapped: peer.big_endian != BIG_ENDIAN,
@@ -141,10 +141,13 @@ impl Connection {
                 active: false,
             }),
             waiters,
-        };
-        // The grant of the second half of the buffer is due.
-        connection.with_core(|core| connection.send_controls(core));
-        connection
+        }
+    }
+
+    /// Grants the peer the second half of the buffer at once, and not in the first
+    /// call of the program's.
+    pub fn grant_all(&self) {
+        self.with_core(|core| self.send_controls(core));
     }
 
     /// Its endpoint.

@@ -260,8 +260,15 @@ impl Stream {
                     self.connected(accepting.endpoint, accepting.peer);
                     *phase = Phase::Connected;
                 }
-                if was_ended && let Some(connection) = self.established() {
-                    connection.peer_gone();
+                if let Some(connection) = self.established() {
+                    if was_ended {
+                        connection.peer_gone();
+                    } else {
+                        // The program may accept the connection late, and who
+                        // connects mostly sends first. The other way round, this
+                        // would be of no use to many connections.
+                        connection.grant_all();
+                    }
                 }
                 return accepting.listener.upgrade();
             }
