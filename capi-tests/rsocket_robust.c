@@ -213,7 +213,7 @@ static void *send_much(void *argument)
 	return NULL;
 }
 
-TEST(peek_more, "42 43 [fix] MSG_PEEK with MSG_WAITALL ends with as much as the peer may send")
+TEST(peek_more, "42 43 MSG_PEEK with MSG_WAITALL ends with as much as the peer may send [race]")
 {
 	struct ends e;
 	int size = 4096;
