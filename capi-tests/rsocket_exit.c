@@ -124,12 +124,11 @@ static void hear_all(struct wire_peer *peer, unsigned farewell)
 	struct heard heard;
 
 	wire_listen(peer);
-	while ((heard = wire_hear(peer)).op == OP_GRANT)
-		;
+	heard = wire_hear_other(peer);
 	CHECK_EQ(heard.op, OP_DATA);
 	CHECK_EQ(heard.value, 7);
 	CHECK(memcmp(peer->memory + WIRE_BUFFER, "parting", 7) == 0);
-	heard = wire_hear(peer);
+	heard = wire_hear_other(peer);
 	CHECK_EQ(heard.op, OP_CONTROL);
 	CHECK_EQ(heard.value, farewell);
 }

@@ -245,4 +245,15 @@ static inline struct heard wire_hear(struct wire_peer *peer)
 	return (struct heard){ word >> 29, word & 0x1fffffff, wc.byte_len };
 }
 
+/* The same, of those that are no grants: a socket may grant at any time. */
+static inline struct heard wire_hear_other(struct wire_peer *peer)
+{
+	struct heard heard;
+
+	do
+		heard = wire_hear(peer);
+	while (heard.op == OP_GRANT);
+	return heard;
+}
+
 #endif

@@ -73,24 +73,13 @@ static void let_progress(struct wire *wire)
 	poll_one(wire->fd, POLLIN, 0);
 }
 
-/* The next message that is not a grant. */
-static struct heard hear_data(struct wire *wire)
-{
-	struct heard heard;
-
-	do
-		heard = wire_hear(&wire->peer);
-	while (heard.op == OP_GRANT);
-	return heard;
-}
-
 /* So many bytes of data arrive, in any number of messages. */
 static void hear_bytes(struct wire *wire, size_t bytes)
 {
 	size_t total = 0;
 
 	while (total < bytes) {
-		struct heard heard = hear_data(wire);
+		struct heard heard = wire_hear_other(&wire->peer);
 
 		CHECK_EQ(heard.op, OP_DATA);
 		CHECK(heard.value > 0);
@@ -363,7 +352,7 @@ static int send_pieces(struct wire *wire)
 static void hear_pieces(struct wire *wire, int count)
 {
 	for (int i = 0; i < count; i++) {
-		struct heard heard = hear_data(wire);
+		struct heard heard = wire_hear_other(&wire->peer);
 
 		CHECK_EQ(heard.op, OP_DATA);
 		CHECK_EQ(heard.payload, PIECE);
@@ -541,7 +530,7 @@ TEST(goodbye, "48 SHUTDOWN, then DISCONNECT")
 	char byte;
 
 	CHECK_OK(rshutdown(wire.fd, SHUT_WR));
-	heard = hear_data(&wire);
+	heard = wire_hear_other(&wire.peer);
 	CHECK_EQ(heard.op, OP_CONTROL);
 	CHECK_EQ(heard.value, SAY_SHUTDOWN);
 	CHECK_EQ(heard.payload, 0);
