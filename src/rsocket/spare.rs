@@ -21,8 +21,7 @@ use super::prepared::Prepared;
 use super::settings::Settings;
 
 /// How many queues are kept or prepared: half as many as are in use, but at least and
-/// at most so many; more than the least where those that were destroyed were missed
-/// soon, as when several threads connect again and again.
+/// at most so many.
 const LEAST: usize = 2;
 const MOST: usize = 8;
 
@@ -37,39 +36,6 @@ struct Kept {
     used: usize,
     /// Those of what is prepared, here or elsewhere.
     prepared: usize,
-    churn: Churn,
-}
-
-/// How many queues were destroyed that could have been used again.
-#[derive(Default)]
-struct Churn {
-    /// Those destroyed since, of which new ones may take the place.
-    destroyed: usize,
-    /// Those in whose place others were made.
-    missed: usize,
-}
-
-impl Churn {
-    fn made(&mut self) {
-        if self.destroyed > 0 {
-            self.destroyed = self.destroyed.saturating_sub(1);
-            self.missed = self.missed.saturating_add(1).min(MOST - LEAST);
-        }
-    }
-
-    fn destroyed(&mut self, count: usize) {
-        self.destroyed = self.destroyed.saturating_add(count).min(MOST);
-    }
-
-    /// How many there may be besides `used` ones.
-    fn room(&self, used: usize) -> usize {
-        (used / 2).max(LEAST + self.missed).min(MOST)
-    }
-
-    /// No connection is left, so that fewer may be missed from now on.
-    fn calms_down(&mut self) {
-        self.missed /= 2;
-    }
 }
 
 static KEPT: PerProcess<Mutex<Kept>> = PerProcess::new();
@@ -96,10 +62,7 @@ impl Queue {
     pub fn new(device: &Arc<Device>, entries: u32) -> Result<Self> {
         let completions = match take(device, entries)? {
             Some(kept) => kept,
-            None => {
-                locked(kept()?).churn.made();
-                Completions::new(Arc::clone(device), entries)?
-            }
+            None => Completions::new(Arc::clone(device), entries)?,
         };
         locked(kept()?).prepared += 1;
         Ok(Self {
@@ -179,14 +142,9 @@ impl Kept {
 
     /// Takes the queues that are more than there should be.
     fn take_too_many(&mut self) -> Vec<Completions> {
-        if self.used == 0 {
-            self.churn.calms_down();
-        }
-        let room = self.churn.room(self.used);
+        let room = (self.used / 2).clamp(LEAST, MOST);
         let place = room.saturating_sub(self.prepared).min(self.queues.len());
-        let too_many = self.queues.split_off(place);
-        self.churn.destroyed(too_many.len());
-        too_many
+        self.queues.split_off(place)
     }
 }
 
@@ -246,30 +204,4 @@ fn give_back() -> bool {
     drop(connection);
     let queues = std::mem::take(&mut locked(kept).queues);
     any || !queues.is_empty()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn queues_that_were_missed_are_kept_while_there_are_connections() {
-        let mut churn = Churn::default();
-        // The first ones are in nobody's place.
-        churn.made();
-        assert_eq!((churn.room(0), churn.room(6)), (LEAST, 3));
-        churn.destroyed(3);
-        churn.made();
-        churn.made();
-        assert_eq!(churn.room(0), LEAST + 2);
-        for _ in 0..2 * MOST {
-            churn.destroyed(1);
-            churn.made();
-        }
-        assert_eq!(churn.room(0), MOST);
-        churn.calms_down();
-        churn.calms_down();
-        churn.calms_down();
-        assert_eq!(churn.room(0), LEAST);
-    }
 }
