@@ -879,6 +879,51 @@ TEST(child, "[fix] a child has sockets of its own, and its end is not its parent
 	close_ends(&e);
 }
 
+/* What a thread of the parent is at all the time, at each fork too. */
+struct busy {
+	int fd;
+	atomic_bool over;
+};
+
+static void *keep_using(void *argument)
+{
+	struct busy *busy = argument;
+
+	while (!atomic_load(&busy->over))
+		CHECK_EQ(rfcntl(busy->fd, F_GETFL), O_RDWR);
+	return NULL;
+}
+
+static void replace_inherited(void *argument)
+{
+	struct busy *busy = argument;
+	int fd;
+
+	/* Nobody is here to let go of what the thread held. */
+	alarm(LONG / 1000);
+	CHECK_ERRNO(rfcntl(busy->fd, F_GETFL), EBADF);
+	CHECK_OK(rclose(busy->fd));
+	fd = rsocket(AF_INET, SOCK_DGRAM, 0);
+	CHECK_EQ(fd, busy->fd);
+	CHECK_EQ(rfcntl(fd, F_GETFL), O_RDWR);
+	CHECK_OK(rclose(fd));
+}
+
+TEST(busy_parent, "[race] children close what a thread of their parent uses at the fork",
+     .timeout = 60)
+{
+	struct busy busy = { .fd = rsocket(AF_INET, SOCK_DGRAM, 0) };
+	pthread_t thread;
+
+	CHECK(busy.fd >= 0);
+	CHECK_OK(pthread_create(&thread, NULL, keep_using, &busy));
+	for (int round = 0; round < 200; round++)
+		run_in_child(replace_inherited, &busy);
+	atomic_store(&busy.over, true);
+	CHECK_OK(pthread_join(thread, NULL));
+	CHECK_OK(rclose(busy.fd));
+}
+
 static void exit_in_thread(int fd)
 {
 	struct blocked *receiver = calloc(1, sizeof(*receiver));

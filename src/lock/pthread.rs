@@ -319,6 +319,18 @@ pub mod atomic {
                 pub fn swap(&self, value: $type, ordering: Ordering) -> $type {
                     self.0.swap(value, ordering)
                 }
+
+                /// Writes it if it is `expected`; returns what it was, as an error
+                /// if that is something else.
+                pub fn compare_exchange(
+                    &self,
+                    expected: $type,
+                    value: $type,
+                    success: Ordering,
+                    failure: Ordering,
+                ) -> Result<$type, $type> {
+                    self.0.compare_exchange(expected, value, success, failure)
+                }
             }
         )*};
     }

@@ -10,6 +10,8 @@ use crate::verbs::bindings::{
     IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE, ibv_dereg_mr, ibv_mr, ibv_pd, ibv_reg_mr,
 };
 
+use super::fork::Renewed;
+
 /// What a device may do with a region besides reading it for sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -207,7 +209,7 @@ unsafe impl Send for Pages {}
 unsafe impl Sync for Pages {}
 
 /// Pages without an owner.
-static SPARE: Mutex<Vec<Pages>> = Mutex::new(Vec::new());
+static SPARE: Renewed<Mutex<Vec<Pages>>> = Renewed::new(Mutex::new(Vec::new()));
 /// Most of them, and the most bytes of each.
 const MOST_SPARE: usize = 8;
 const LARGEST_SPARE: usize = 1 << 19;
@@ -234,6 +236,10 @@ pub unsafe fn copy(source: *const u8, target: *mut u8, length: usize) {
         };
         done += step;
     }
+}
+
+fn spare() -> &'static Mutex<Vec<Pages>> {
+    SPARE.get_or_renew(|| Mutex::new(Vec::new()))
 }
 
 impl Pages {
@@ -266,7 +272,7 @@ impl Pages {
     }
 
     fn spare(length: usize) -> Option<Self> {
-        let mut spare = locked(&SPARE);
+        let mut spare = locked(spare());
         let place = spare.iter().position(|pages| pages.length == length)?;
         let pages = spare.swap_remove(place);
         drop(spare);
@@ -278,7 +284,7 @@ impl Pages {
     }
 
     fn keep(self) {
-        let mut spare = locked(&SPARE);
+        let mut spare = locked(spare());
         if spare.len() < MOST_SPARE && self.length <= LARGEST_SPARE {
             spare.push(self);
         }

@@ -14,7 +14,7 @@ use super::epoll;
 use super::fork;
 use super::socket::Socket;
 use super::stream::Stream;
-use super::table::{Removed, Table};
+use super::table::{Known, Table};
 
 static SOCKETS: Table<Socket> = Table::new();
 
@@ -93,11 +93,11 @@ pub fn close(fd: c_int) -> Result<()> {
         return Ok(());
     }
     match SOCKETS.remove(fd).ok_or(NO_SOCKET)? {
-        Removed::Own(socket) => {
+        Known::Own(socket) => {
             epoll::forget(&socket);
             socket.close();
         }
-        Removed::Inherited(_) => {
+        Known::Inherited => {
             // SAFETY: the parent's descriptor, of which this process has a
             // copy that nothing else uses.
             unsafe { libc::close(fd) };

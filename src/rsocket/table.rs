@@ -1,36 +1,60 @@
 //! Which descriptors are sockets of this library.
 //!
 //! Looked up by every call, so a look-up takes no lock that others hold for
-//! long: pages of slots are allocated once and stay. A look-up gives a copy of
+//! long, nor one of a parent process: pages of slots are allocated once and stay. A look-up gives a copy of
 //! what was put in, which is a counted reference, so a socket that another
 //! thread closes lives until its last user is done.
 
-use std::mem::ManuallyDrop;
 use std::os::fd::RawFd;
 
 use crate::error::{Error, Result};
+use crate::lock::atomic::{AtomicBool, Ordering};
 use crate::lock::{OnceCell, RwLock, clean};
 
-use super::fork;
+use super::fork::Renewed;
 
 const PAGE: usize = 4096;
 const PAGES: usize = 4096;
 
-/// What a descriptor stands for, and in which generation of forks.
-type Slot<T> = RwLock<Option<(u32, T)>>;
-
-/// What is not in a table any more.
+/// What a descriptor stands for.
 #[derive(Debug)]
-pub enum Removed<T> {
-    /// This process put it in.
+pub enum Known<T> {
+    /// What this process put in.
     Own(T),
-    /// A parent process did, which goes on to use it; nothing of it may be
-    /// touched.
-    Inherited(ManuallyDrop<T>),
+    /// What a parent process put in, which goes on to use it.
+    Inherited,
+}
+
+struct Slot<T> {
+    object: Renewed<RwLock<Option<Known<T>>>>,
+    /// Whether there is something, for a child to know, which cannot ask for the
+    /// lock of its parent.
+    taken: AtomicBool,
+}
+
+impl<T> Slot<T> {
+    fn new() -> Self {
+        Self {
+            object: Renewed::new(RwLock::new(None)),
+            taken: AtomicBool::new(false),
+        }
+    }
+
+    /// Puts in what is to be there from now on; returns what was.
+    fn replace(&self, object: Option<Known<T>>) -> Option<Known<T>> {
+        let inherited = || {
+            self.taken
+                .load(Ordering::Relaxed)
+                .then_some(Known::Inherited)
+        };
+        let lock = self.object.get_or_renew(|| RwLock::new(inherited()));
+        let mut place = clean(lock.write());
+        self.taken.store(object.is_some(), Ordering::Relaxed);
+        std::mem::replace(&mut *place, object)
+    }
 }
 
 /// A map from descriptors to references.
-#[derive(Debug)]
 pub struct Table<T> {
     pages: [OnceCell<Box<[Slot<T>]>>; PAGES],
 }
@@ -64,10 +88,9 @@ impl<T: Clone> Table<T> {
     /// not count.
     #[inline]
     pub fn get(&self, fd: RawFd) -> Option<T> {
-        let slot = self.slot(fd)?;
-        let slot = clean(slot.read());
-        match &*slot {
-            Some((generation, object)) if *generation == fork::generation() => Some(object.clone()),
+        let lock = self.slot(fd)?.object.get()?;
+        match &*clean(lock.read()) {
+            Some(Known::Own(object)) => Some(object.clone()),
             _ => None,
         }
     }
@@ -80,29 +103,19 @@ impl<T: Clone> Table<T> {
         const FULL: Error = Error::new(libc::EMFILE, "keep a descriptor of that number");
         let (page, slot) = Self::place(fd).ok_or(FULL)?;
         let page = self.pages.get(page).ok_or(FULL)?;
-        let page = page.get_or_init(|| (0..PAGE).map(|_| RwLock::new(None)).collect());
+        let page = page.get_or_init(|| (0..PAGE).map(|_| Slot::new()).collect());
         let slot = page.get(slot).ok_or(FULL)?;
-        let old = clean(slot.write()).replace((fork::generation(), object));
-        if let Some((generation, old)) = old {
-            if generation == fork::generation() {
-                log::warn!("descriptor {fd} was closed by close(2), its socket lives on");
-            }
-            // Freeing it would touch what the parent goes on to use, or close the
-            // descriptor of the newer object.
+        if let Some(Known::Own(old)) = slot.replace(Some(Known::Own(object))) {
+            log::warn!("descriptor {fd} was closed by close(2), its socket lives on");
+            // Freeing it would close the descriptor of the newer object.
             std::mem::forget(old);
         }
         Ok(())
     }
 
     /// Makes `fd` stand for nothing, and returns what it stood for.
-    pub fn remove(&self, fd: RawFd) -> Option<Removed<T>> {
-        let slot = self.slot(fd)?;
-        let (generation, object) = clean(slot.write()).take()?;
-        Some(if generation == fork::generation() {
-            Removed::Own(object)
-        } else {
-            Removed::Inherited(ManuallyDrop::new(object))
-        })
+    pub fn remove(&self, fd: RawFd) -> Option<Known<T>> {
+        self.slot(fd)?.replace(None)
     }
 }
 

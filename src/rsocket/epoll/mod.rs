@@ -24,9 +24,10 @@ use crate::lock::{Mutex, locked};
 
 pub use crate::kernel::epoll::Operation;
 
+use super::fork::Renewed;
 use super::socket::Socket;
-use super::table::{Removed, Table};
-use super::{fork, wait};
+use super::table::{Known, Table};
+use super::wait;
 
 use set::Set;
 
@@ -35,8 +36,8 @@ static SETS: Table<Arc<Set>> = Table::new();
 /// What fits into an `int` of bytes, as for the kernel.
 const MOST_EVENTS: usize = i32::MAX as usize / size_of::<epoll_event>();
 
-/// All sets, and in which generation of forks they were made.
-static ALL: Mutex<Vec<(u32, Weak<Set>)>> = Mutex::new(Vec::new());
+/// All sets.
+static ALL: Renewed<Mutex<Vec<Weak<Set>>>> = Renewed::new(Mutex::new(Vec::new()));
 
 /// Creates a set and returns its descriptor; `close_on_exec` as for
 /// `epoll_create1(2)`.
@@ -46,9 +47,9 @@ static ALL: Mutex<Vec<(u32, Weak<Set>)>> = Mutex::new(Vec::new());
 pub fn create(close_on_exec: bool) -> Result<RawFd> {
     let set = Arc::new(Set::new(close_on_exec)?);
     let fd = set.descriptor();
-    let mut all = locked(&ALL);
-    all.retain(|(_, set)| set.strong_count() > 0);
-    all.push((fork::generation(), Arc::downgrade(&set)));
+    let mut all = locked(ALL.get_or_renew(|| Mutex::new(Vec::new())));
+    all.retain(|set| set.strong_count() > 0);
+    all.push(Arc::downgrade(&set));
     drop(all);
     SETS.insert(fd, set)?;
     Ok(fd)
@@ -57,11 +58,10 @@ pub fn create(close_on_exec: bool) -> Result<RawFd> {
 /// Removes a socket that is being closed from all sets, as the kernel does.
 pub fn forget(socket: &Socket) {
     let fd = socket.descriptor();
-    let sets: Vec<_> = locked(&ALL)
-        .iter()
-        .filter(|(generation, _)| *generation == fork::generation())
-        .filter_map(|(_, set)| set.upgrade())
-        .collect();
+    let Some(all) = ALL.get() else {
+        return;
+    };
+    let sets: Vec<_> = locked(all).iter().filter_map(Weak::upgrade).collect();
     for set in sets {
         set.forget(fd);
     }
@@ -72,10 +72,10 @@ pub fn forget(socket: &Socket) {
 pub fn close(fd: RawFd) -> bool {
     match SETS.remove(fd) {
         None => return false,
-        Some(Removed::Own(set)) => {
+        Some(Known::Own(set)) => {
             set.end();
         }
-        Some(Removed::Inherited(_)) => {
+        Some(Known::Inherited) => {
             // SAFETY: this process's copy of a parent's descriptor.
             unsafe { libc::close(fd) };
         }

@@ -71,6 +71,7 @@ const PROGRAMS: [Program; 7] = [
             // As above, and children share the kernel's sockets.
             "a close ends",
             "a child has",
+            "children close",
         ],
     ),
     (
