@@ -61,6 +61,7 @@ impl Connection {
         let Some((id, _)) = Self::take_control(core, work) else {
             return false;
         };
+        core.outbox.count_uncharged();
         core.pending = None;
         core.telling = true;
         let write = Write {
@@ -82,6 +83,7 @@ impl Connection {
         // Each credit stands for a receive.
         self.post_receives(core);
         core.inbox.granted(grant);
+        core.outbox.count_uncharged();
         let mut write = Write {
             target: Target::default(),
             message: Some(Message::Grant(grant.limit)),

@@ -51,7 +51,12 @@ impl Connection {
                 core.probing = false;
             }
             if core.probing {
-                core.silent_probes = core.silent_probes.saturating_add(1);
+                // A peer of the original's may just be at work with something else:
+                // its device lets all wait that comes after a message without a
+                // receive. Ours posts more than it has credits for.
+                if self.peer.counts_mappings || !core.outbox.may_lack_receives() {
+                    core.silent_probes = core.silent_probes.saturating_add(1);
+                }
                 self.ask_peer(core);
             }
             core.probing

@@ -37,6 +37,8 @@ impl Connection {
                 let segment = outbox.take_space(wanted, inline, target)?;
                 if charged {
                     outbox.charge_message();
+                } else {
+                    outbox.count_uncharged();
                 }
                 Some((segment, Some(Message::Mapping(index))))
             });

@@ -48,6 +48,10 @@ pub struct Outbox {
     draft: Option<Draft>,
     sent: u16,
     limit: u16,
+    /// What the peer granted to begin with, which is how many receives it posts.
+    credits: u16,
+    /// Messages since the last grant that took no credit.
+    uncharged: u16,
     targets: [Target; 2],
     current: usize,
     updated: usize,
@@ -69,6 +73,8 @@ impl Outbox {
             draft: None,
             sent: 0,
             limit: peer.credits,
+            credits: peer.credits,
+            uncharged: 0,
             targets: [peer.buffer, Target::default()],
             current: 0,
             updated: 1,
@@ -260,6 +266,20 @@ impl Outbox {
         granted
     }
 
+    /// Counts a message that takes no credit. It takes a receive of the peer's.
+    pub fn count_uncharged(&mut self) {
+        self.uncharged = self.uncharged.saturating_add(1);
+    }
+
+    /// Whether a peer that posts a receive for each credit, and none for messages
+    /// that take no credit, may have fewer left than there are messages on their
+    /// way: then its device confirms nothing until the peer is at work again.
+    pub fn may_lack_receives(&self) -> bool {
+        let before = self.limit.wrapping_sub(self.credits);
+        let charged = self.sent.wrapping_sub(before);
+        u32::from(charged) + u32::from(self.uncharged) > u32::from(self.credits)
+    }
+
     /// Whether the work request about to be posted should report its
     /// completion, and what it then returns. Reporting each would cost a
     /// completion per message; this keeps three quarters of queue and buffer
@@ -304,6 +324,7 @@ impl Outbox {
     /// Takes a grant of the peer.
     pub fn grant(&mut self, limit: u16, target: Option<Target>) {
         self.limit = limit;
+        self.uncharged = 0;
         if let Some(target) = target {
             if let Some(entry) = self.targets.get_mut(self.updated) {
                 *entry = target;

@@ -225,3 +225,23 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_peer_lacks_receives_when_grants_take_those_of_data() {
+    let mut outbox = Outbox::new(8192, 384, &peer(4, 4096));
+    outbox.count_uncharged();
+    for sent in 1..=4 {
+        assert!(!outbox.may_lack_receives());
+        assert!(outbox.take_whole(1).is_some(), "{sent}");
+    }
+    assert!(outbox.may_lack_receives());
+    // It has received three, and posted as many receives again.
+    outbox.grant(7, None);
+    assert!(!outbox.may_lack_receives());
+    assert!(outbox.take_whole(1).is_some());
+    outbox.count_uncharged();
+    outbox.count_uncharged();
+    assert!(!outbox.may_lack_receives());
+    outbox.count_uncharged();
+    assert!(outbox.may_lack_receives());
+}
