@@ -40,7 +40,7 @@ pub struct Completions {
 // SAFETY: verbs objects may be used from any thread; they are owned and die
 // with this.
 unsafe impl Send for Completions {}
-// SAFETY: as for `Send`; the member that changes is atomic.
+// SAFETY: as for `Send`; the members that change are atomic.
 unsafe impl Sync for Completions {}
 
 impl Completions {

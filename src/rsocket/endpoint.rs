@@ -277,7 +277,7 @@ impl Endpoint {
     ///
     /// # Safety
     /// `data` is readable for `length` bytes.
-    #[inline(always)]
+    #[inline(always)] // as for `post`
     pub unsafe fn post_inline(&self, write: &Write, data: *const u8, length: usize) -> Result<()> {
         let mut parts = [ibv_sge {
             addr: data as u64,

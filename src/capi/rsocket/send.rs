@@ -15,7 +15,7 @@ use crate::rsocket::vectors::Cursor;
 
 /// # Safety
 /// `buf` may be read for `len` bytes.
-#[inline(always)]
+#[inline(always)] // a call less on the short way of small messages
 unsafe fn send(socket: c_int, buf: *const c_void, len: size_t, flags: c_int) -> Result<ssize_t> {
     let socket = sockets::any(socket)?;
     if let Socket::Stream(stream) = &socket

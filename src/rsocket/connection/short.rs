@@ -42,7 +42,9 @@ impl Connection {
     #[inline]
     pub unsafe fn send_short(&self, data: *const u8, length: usize) -> bool {
         self.with_core(|core| {
-            let short = core.unlooked < MOST_UNLOOKED
+            // First, so that what takes the long way is counted there only.
+            let short = length <= self.endpoint.inline()
+                && core.unlooked < MOST_UNLOOKED
                 && core.sends_only_data()
                 && core.pace.note_one_of_few()
                 // SAFETY: the caller vouches for the data.
