@@ -119,7 +119,7 @@ static void *kill_it(void *argument)
 	return NULL;
 }
 
-TEST(killed_reader, "55 [fix] a receive ends when the peer is killed", .timeout = 40)
+TEST(killed_reader, "55 [fix] a receive ends when the peer is killed")
 {
 	struct sockaddr *addr = test_addr(PORT);
 	pid_t peer = peer_process(PORT, do_nothing);
