@@ -52,7 +52,7 @@ impl Endpoint {
     /// connect or accept.
     ///
     /// # Errors
-    /// `ENOTSUP` on devices other than InfiniBand and RoCE, else what
+    /// `ENOTSUP` on devices other than InfiniBand, RoCE and iWARP, else what
     /// libibverbs says.
     pub fn new(id: &Arc<Id>, settings: &Settings) -> Result<Self> {
         let device = id.require_device()?;

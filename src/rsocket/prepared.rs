@@ -131,7 +131,7 @@ impl Prepared {
     /// Makes it for connections over `device`.
     ///
     /// # Errors
-    /// `ENOTSUP` on devices other than InfiniBand and RoCE, else what
+    /// `ENOTSUP` on devices other than InfiniBand, RoCE and iWARP, else what
     /// libibverbs says.
     pub fn new(device: &Arc<Device>, settings: &Settings) -> Result<Self> {
         let mut sizes = Sizes::new(device, settings)?;
