@@ -356,7 +356,7 @@ static void *read_all(void *argument)
 	return NULL;
 }
 
-TEST(duplex, "59 [race] one thread reads and one writes the same socket", .timeout = 90)
+TEST(duplex, "59 [race] one thread reads and one writes the same socket", .timeout = 30)
 {
 	struct ends e = make_ends(test_addr(PORT));
 
