@@ -108,6 +108,14 @@ impl Endpoint {
         made.map(|_| ())
     }
 
+    /// As [`Endpoint::prepare_buffer`], while there is time and before it is known
+    /// whether the memory is needed.
+    pub fn prepare_ahead(&self) {
+        if let Err(error) = self.prepare_buffer() {
+            log::debug!("{}: nothing is prepared: {error}", self.id);
+        }
+    }
+
     /// The identifier.
     pub fn id(&self) -> &Arc<Id> {
         &self.id

@@ -164,18 +164,20 @@ pub fn take_connection(device: &Arc<Device>, settings: &Settings) -> Option<Prep
 /// Prepares another connection like one that this process makes now, if it has made
 /// one before and nothing is prepared. For a thread that has to wait anyway. Of several
 /// threads that connect at once, one prepares: one connection is all that is kept.
-pub fn prepare_connection(device: &Arc<Device>, settings: &Settings) {
+/// Returns whether the process has made one before.
+pub fn prepare_connection(device: &Arc<Device>, settings: &Settings) -> bool {
     /// Generation of the process that has connected last.
     static CONNECTED: AtomicU32 = AtomicU32::new(u32::MAX);
-    let before = CONNECTED.swap(fork::generation(), Ordering::Relaxed);
-    let Ok(kept) = kept() else {
-        return;
-    };
-    if before != fork::generation() || !locked(kept).begin_to_prepare() {
-        return;
+    if CONNECTED.swap(fork::generation(), Ordering::Relaxed) != fork::generation() {
+        return false;
     }
-    let prepared = Prepared::ahead(device, settings);
-    locked(kept).end_to_prepare(prepared);
+    if let Ok(kept) = kept()
+        && locked(kept).begin_to_prepare()
+    {
+        let prepared = Prepared::ahead(device, settings);
+        locked(kept).end_to_prepare(prepared);
+    }
+    true
 }
 
 /// Tries what takes descriptors and memory, and once more without any that are kept

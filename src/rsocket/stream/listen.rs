@@ -174,6 +174,9 @@ impl Stream {
                 qp_num: 0,
             }),
         )?;
+        if self.accepts_first() {
+            endpoint.prepare_ahead();
+        }
         *locked(&stream.phase) = Phase::Accepting(Box::new(Accepting {
             endpoint,
             peer,
@@ -182,6 +185,11 @@ impl Stream {
         let stream = Arc::new(stream);
         service::watch(stream.descriptor(), &stream)?;
         Ok(stream)
+    }
+
+    /// Whether it has not made a connection yet; the first may be the only one.
+    fn accepts_first(&self) -> bool {
+        matches!(&*locked(&self.phase), Phase::Listening(listener) if !listener.made_one)
     }
 
     /// The endpoint of a request, of what was prepared if that fits.

@@ -147,7 +147,7 @@ impl Stream {
                 let step = std::mem::replace(&mut opening.step, Step::Address);
                 if let Step::Route(endpoint) = step {
                     self.request(&endpoint)?;
-                    self.prepare_another();
+                    self.prepare(&endpoint);
                     opening.step = Step::Connect(endpoint);
                 }
             }
@@ -169,11 +169,14 @@ impl Stream {
         Ok(None)
     }
 
-    /// The peer and the network take their time with the request.
-    fn prepare_another(&self) {
+    /// The peer and the network take their time with the request: enough to prepare
+    /// another connection, or all of the first one, which may be the only one.
+    fn prepare(&self, endpoint: &Endpoint) {
         if let Some(device) = self.id.device() {
             let settings = self.options().settings.clone();
-            spare::prepare_connection(&device, &settings);
+            if !spare::prepare_connection(&device, &settings) {
+                endpoint.prepare_ahead();
+            }
         }
     }
 
