@@ -26,10 +26,6 @@ impl Connection {
         let happened = found != Ok(0);
         if happened {
             self.take_completions(core, &mut batch, found);
-        } else {
-            // Who looks again and again leaves more of the processor to whom it
-            // waits for.
-            std::hint::spin_loop();
         }
         happened
     }
