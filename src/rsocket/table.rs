@@ -1,9 +1,10 @@
 //! Which descriptors are sockets of this library.
 //!
 //! Looked up by every call, so a look-up takes no lock that others hold for
-//! long, nor one of a parent process: pages of slots are allocated once and stay. A look-up gives a copy of
-//! what was put in, which is a counted reference, so a socket that another
-//! thread closes lives until its last user is done.
+//! long, nor one of a parent process: pages of slots are allocated once and
+//! stay. A look-up gives a copy of what was put in, which is a counted
+//! reference, so a socket that another thread closes lives until its last user
+//! is done.
 
 use std::os::fd::RawFd;
 

@@ -230,5 +230,5 @@ impl Stream {
 
 /// Whether a wait has ended before what it was for.
 fn ended_early<R>(result: &Result<R>) -> bool {
-    matches!(result, Err(error) if [libc::EAGAIN, libc::EINTR].contains(&error.errno()))
+    again(result) || matches!(result, Err(error) if error.errno() == libc::EINTR)
 }
