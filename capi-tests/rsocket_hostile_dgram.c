@@ -67,7 +67,7 @@ static void await_echo(void)
 {
 	struct sockaddr *addr = test_addr(PORT);
 	int fd = rsocket(AF_INET, SOCK_DGRAM, 0);
-	char out[20], in[SLOT];
+	char out[20] = "", in[SLOT];
 
 	CHECK(fd >= 0);
 	/* For as long as a case may take: the victim may have much to do before. */
