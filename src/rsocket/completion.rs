@@ -190,30 +190,38 @@ impl QueuePair {
     ///
     /// # Errors
     /// What libibverbs says.
-    pub fn create(&self, id: &Arc<Id>, completions: &Completions) -> Result<usize> {
-        let (pair, inline) = self.prepare(&id.require_device()?, completions)?;
+    ///
+    /// # Safety
+    /// `completions` outlives the queue pair of `id`.
+    pub unsafe fn create(&self, id: &Arc<Id>, completions: &Completions) -> Result<usize> {
+        // SAFETY: the caller lets the queue outlive what the identifier gets.
+        let (pair, inline) = unsafe { self.prepare(&id.require_device()?, completions) }?;
         pair.attach(id)?;
         Ok(inline)
     }
 
-    /// As [`QueuePair::create`], for an identifier of `device` to come. The queue
-    /// outlives what is returned.
+    /// As [`QueuePair::create`], for an identifier of `device` to come.
     ///
     /// # Errors
     /// What libibverbs says.
-    pub fn prepare(
+    ///
+    /// # Safety
+    /// `completions` outlives what is returned and, once that is an identifier's,
+    /// the identifier's queue pair.
+    pub unsafe fn prepare(
         &self,
         device: &Arc<Device>,
         completions: &Completions,
     ) -> Result<(Unattached, usize)> {
-        self.prepare_with(device, completions, self.inline)
-            .or_else(|error| {
-                log::info!("{device}: {} bytes inline: {error}", self.inline);
-                self.prepare_with(device, completions, 0)
-            })
+        // SAFETY: the caller lets the queue live long enough.
+        unsafe { self.prepare_with(device, completions, self.inline) }.or_else(|error| {
+            log::info!("{device}: {} bytes inline: {error}", self.inline);
+            // SAFETY: as above.
+            unsafe { self.prepare_with(device, completions, 0) }
+        })
     }
 
-    fn prepare_with(
+    unsafe fn prepare_with(
         &self,
         device: &Arc<Device>,
         completions: &Completions,

@@ -149,7 +149,9 @@ impl Prepared {
             receives,
             inline: sizes.inline,
         };
-        let (pair, inline) = pair.prepare(device, &completions)?;
+        // SAFETY: the queue is kept beside it and dropped after it, as in the
+        // endpoint that both become part of.
+        let (pair, inline) = unsafe { pair.prepare(device, &completions) }?;
         if inline < sizes.carrier.receive_length() {
             return Err(Error::new(
                 libc::ENOTSUP,

@@ -140,7 +140,9 @@ impl Endpoint {
             receives,
             inline: endpoint.inline,
         };
-        endpoint.inline = pair.create(&endpoint.id, &endpoint.completions)?;
+        // SAFETY: the endpoint drops the identifier, and with it the queue pair,
+        // before the queue.
+        endpoint.inline = unsafe { pair.create(&endpoint.id, &endpoint.completions) }?;
         for slot in 0..receives {
             endpoint.release(slot)?;
         }
