@@ -84,8 +84,7 @@ impl Connection {
             }
             return;
         }
-        core.silent_probes = 0;
-        core.active |= matches!(work, Work::Receive | Work::Data(_));
+        core.liveness.note_success(work);
         match work {
             Work::Receive => {
                 core.consumed_receives = core.consumed_receives.saturating_add(1);

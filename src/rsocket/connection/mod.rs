@@ -37,6 +37,7 @@ use super::pace::Pace;
 use super::wait::{Notifier, Waiters};
 use super::wire::{BIG_ENDIAN, ConnData, Message};
 
+use liveness::Liveness;
 pub use short::Received;
 pub use state::{Directions, Readiness};
 
@@ -83,12 +84,7 @@ struct Core {
     consumed_receives: usize,
     /// Messages that were sent since completions were last looked at.
     unlooked: usize,
-    /// Somebody was asked to call [`Connection::probe`].
-    probing: bool,
-    /// How often [`Connection::probe`] was called since anything succeeded.
-    silent_probes: u32,
-    /// Data has come or gone since the last look of the keep-alive timer.
-    active: bool,
+    liveness: Liveness,
 }
 
 /// A connection.
@@ -136,9 +132,7 @@ impl Connection {
                 controls: 0,
                 consumed_receives: 0,
                 unlooked: 0,
-                probing: false,
-                silent_probes: 0,
-                active: false,
+                liveness: Liveness::default(),
             }),
             waiters,
         }
