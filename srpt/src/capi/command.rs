@@ -48,17 +48,9 @@ pub unsafe extern "C" fn srpt_queue_response(
 
 /// The state in `number`, if there is one.
 fn command_state(number: srpt_command_state) -> Option<CommandState> {
-    [
-        CommandState::New,
-        CommandState::NeedData,
-        CommandState::DataIn,
-        CommandState::ResponseSent,
-        CommandState::Management,
-        CommandState::ManagementResponseSent,
-        CommandState::Done,
-    ]
-    .into_iter()
-    .find(|state| *state as srpt_command_state == number)
+    CommandState::ALL
+        .into_iter()
+        .find(|state| *state as srpt_command_state == number)
 }
 
 /// Sets the state of a command unless it is SRPT_STATE_DONE, and returns what

@@ -50,6 +50,17 @@ pub enum CommandState {
 }
 
 impl CommandState {
+    /// All, in the order of their numbers.
+    pub const ALL: [Self; 7] = [
+        Self::New,
+        Self::NeedData,
+        Self::DataIn,
+        Self::ResponseSent,
+        Self::Management,
+        Self::ManagementResponseSent,
+        Self::Done,
+    ];
+
     /// Moves to `new` unless done, and returns what it was before.
     pub fn set(&mut self, new: Self) -> Self {
         let old = *self;
@@ -82,16 +93,6 @@ mod tests {
         ChannelState::Disconnected,
     ];
 
-    const COMMAND: [CommandState; 7] = [
-        CommandState::New,
-        CommandState::NeedData,
-        CommandState::DataIn,
-        CommandState::ResponseSent,
-        CommandState::Management,
-        CommandState::ManagementResponseSent,
-        CommandState::Done,
-    ];
-
     #[test]
     fn a_channel_only_moves_on() {
         for (before, old) in CHANNEL.into_iter().enumerate() {
@@ -105,8 +106,8 @@ mod tests {
 
     #[test]
     fn done_is_final() {
-        for old in COMMAND {
-            for new in COMMAND {
+        for old in CommandState::ALL {
+            for new in CommandState::ALL {
                 let mut state = old;
                 assert_eq!(state.set(new), old);
                 let done = old == CommandState::Done;
@@ -117,8 +118,8 @@ mod tests {
 
     #[test]
     fn a_tested_state_changes_only_if_it_is_the_expected_one() {
-        for old in COMMAND {
-            for expected in COMMAND {
+        for old in CommandState::ALL {
+            for expected in CommandState::ALL {
                 let mut state = old;
                 let changed = state.test_and_set(expected, CommandState::DataIn);
                 assert_eq!(changed, old == expected && old != CommandState::Done);
