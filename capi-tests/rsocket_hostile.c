@@ -5,14 +5,10 @@
  * gives no more data than there was room for, and its listener goes on to
  * serve others.
  */
+#include "rsocket_pair.h"
 #include "rsocket_peer.h"
 
-#include <signal.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <rdma/rsocket.h>
 
 enum {
 	PORT = 7621,
@@ -28,14 +24,9 @@ struct victim {
 
 static void serve(uint64_t *most, int ready)
 {
-	struct sockaddr *addr = test_addr(PORT);
-	int one = 1, listener = rsocket(AF_INET, SOCK_STREAM, 0);
+	int listener = listen_on(test_addr(PORT), 8);
 	char *data = malloc(ROOM);
 
-	CHECK(listener >= 0);
-	CHECK_OK(rsetsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)));
-	CHECK_OK(rbind(listener, addr, addr_length(addr)));
-	CHECK_OK(rlisten(listener, 8));
 	CHECK_EQ(write(ready, "x", 1), 1);
 	for (;;) {
 		int fd = raccept(listener, NULL, NULL);
@@ -77,22 +68,30 @@ static struct victim start(void)
 	return victim;
 }
 
-/* It lives, and serves one who behaves. */
+/* The victim serves one who behaves: gives back what it is sent. */
+static void be_served(const char *data, size_t size)
+{
+	int fd = connect_to(test_addr(PORT));
+
+	for (size_t done = 0, step; done < size; done += step) {
+		char answer[1000];
+
+		step = size - done < sizeof(answer) ? size - done : sizeof(answer);
+		CHECK_EQ(rsend(fd, data + done, step, 0), (ssize_t)step);
+		CHECK_EQ(rrecv(fd, answer, step, MSG_WAITALL), (ssize_t)step);
+		CHECK(!memcmp(data + done, answer, step));
+	}
+	CHECK_OK(rclose(fd));
+}
+
+/* It lives, and serves. */
 static void finish(struct victim *victim)
 {
-	struct sockaddr *addr = test_addr(PORT);
-	int status, fd = rsocket(AF_INET, SOCK_STREAM, 0);
-	char data[] = "hello", answer[sizeof(data)];
+	int status;
 
-	CHECK(fd >= 0);
-	CHECK_OK(rconnect(fd, addr, addr_length(addr)));
-	CHECK_EQ(rsend(fd, data, sizeof(data), 0), sizeof(data));
-	CHECK_EQ(rrecv(fd, answer, sizeof(answer), MSG_WAITALL), sizeof(answer));
-	CHECK(!memcmp(data, answer, sizeof(data)));
-	CHECK_OK(rclose(fd));
+	be_served("hello", 6);
 	CHECK_EQ(waitpid(victim->pid, &status, WNOHANG), 0);
-	CHECK_OK(kill(victim->pid, SIGKILL));
-	CHECK_EQ(waitpid(victim->pid, &status, 0), victim->pid);
+	end_peer(victim->pid);
 }
 
 /* ---- The peer ----------------------------------------------------------- */
@@ -293,5 +292,106 @@ TEST(after_goodbye, "data after the end of the stream is not taken [race]")
 		if (!wire_message(&hostile, OP_DATA, 100))
 			break;
 	wire_close(&hostile);
+	finish(&victim);
+}
+
+/* The answer to so much data, in the buffer that the peer offered. */
+static void hear_answer(struct wire_peer *hostile, size_t size)
+{
+	for (size_t total = 0; total < size;) {
+		struct heard heard = wire_hear_other(hostile);
+
+		CHECK_EQ(heard.op, OP_DATA);
+		total += heard.value;
+		CHECK(total <= size);
+	}
+}
+
+/* Sends data as one who behaves does. */
+static void send_well(struct wire_peer *hostile, const char *data, size_t size)
+{
+	memcpy(hostile->memory + 4096, data, size);
+	CHECK(wire_say_from(hostile, IBV_WR_RDMA_WRITE_WITH_IMM, (uint32_t)OP_DATA << 29 | size,
+			    hostile->memory + 4096, size, be64toh(hostile->other.buffer_addr),
+			    be32toh(hostile->other.buffer_key)));
+}
+
+TEST(reserved, "[fix] messages without a meaning are passed over")
+{
+	static const enum wire_op reserved[] = { 1, 2, 3, 5 };
+	static const uint32_t unknown[] = { SAY_KEEPALIVE, 3, 4, 0x10000, (1 << 29) - 1 };
+	struct victim victim = start();
+	struct wire_peer hostile = hostile_peer();
+
+	for (size_t index = 0; index < sizeof(reserved) / sizeof(*reserved); index++)
+		CHECK(wire_message(&hostile, reserved[index], 100));
+	for (size_t index = 0; index < sizeof(unknown) / sizeof(*unknown); index++)
+		CHECK(wire_message(&hostile, OP_CONTROL, unknown[index]));
+	send_well(&hostile, "hello", 6);
+	hear_answer(&hostile, 6);
+	CHECK(!memcmp(hostile.memory + WIRE_BUFFER, "hello", 6));
+	wire_close(&hostile);
+	finish(&victim);
+}
+
+TEST(unwritten, "data that was announced and not written tells nothing of other connections [race]")
+{
+	enum { CLAIMED = 8192, ROUNDS = 4 };
+	static char secret[ROOM / 2];
+	struct victim victim;
+
+	keep_original_away();
+	victim = start();
+	memset(secret, 's', sizeof(secret));
+	for (int round = 0; round < ROUNDS; round++) {
+		struct wire_peer hostile;
+
+		be_served(secret, sizeof(secret));
+		hostile = hostile_peer();
+		memset(hostile.memory + WIRE_BUFFER, 'x', CLAIMED);
+		CHECK(wire_message(&hostile, OP_DATA, CLAIMED));
+		hear_answer(&hostile, CLAIMED);
+		for (int place = 0; place < CLAIMED; place++)
+			CHECK_EQ(hostile.memory[WIRE_BUFFER + place], 0);
+		wire_close(&hostile);
+	}
+	finish(&victim);
+}
+
+TEST(reads, "what a socket received can be neither read nor changed by atomic operations")
+{
+	static const enum ibv_wr_opcode opcodes[] = {
+		IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_CMP_AND_SWP
+	};
+	struct victim victim = start();
+
+	for (size_t index = 0; index < sizeof(opcodes) / sizeof(*opcodes); index++) {
+		struct wire_peer hostile = open_hostile();
+		struct hello hello = good_hello(&hostile);
+
+		hostile.reads = 1;
+		wire_connect(&hostile, &hello);
+		CHECK(!say(&hostile, opcodes[index], 0, be64toh(hostile.other.buffer_addr),
+			   be32toh(hostile.other.buffer_key), 8));
+		wire_close(&hostile);
+	}
+	finish(&victim);
+}
+
+TEST(lies, "requests with the least and the most of everything do no harm [race]",
+     .timeout = 60)
+{
+	struct victim victim = start();
+
+	for (int number = 0; number < WIRE_LIES; number++) {
+		struct wire_peer hostile = open_hostile();
+		struct hello hello = wire_lie(&hostile, number);
+
+		wire_connect(&hostile, &hello);
+		for (int round = 0; round < 2; round++)
+			if (!wire_message(&hostile, OP_DATA, 10000))
+				break;
+		wire_close(&hostile);
+	}
 	finish(&victim);
 }

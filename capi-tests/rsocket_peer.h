@@ -9,8 +9,10 @@
 #include "harness.h"
 
 #include <endian.h>
+#include <fcntl.h>
 
 #include <rdma/rdma_verbs.h>
+#include <rdma/rsocket.h>
 
 enum {
 	WIRE_BUFFER = 1 << 16, /* where in its memory a peer receives data */
@@ -22,7 +24,7 @@ enum {
 enum wire_op { OP_DATA = 0, OP_GRANT = 4, OP_MAPPING = 6, OP_CONTROL = 7 };
 
 /* Values of OP_CONTROL. */
-enum { SAY_DISCONNECT = 0, SAY_SHUTDOWN = 2 };
+enum { SAY_DISCONNECT = 0, SAY_KEEPALIVE = 1, SAY_SHUTDOWN = 2 };
 
 /* Flags of a hello. */
 enum { HELLO_BIG_ENDIAN = 1, HELLO_MAPPINGS = 2 };
@@ -58,6 +60,7 @@ struct wire_peer {
 	char *memory;
 	struct hello other; /* what the socket said */
 	uint8_t retries; /* of what is not confirmed, on both sides */
+	uint8_t reads; /* and atomic operations that it may have under way */
 };
 
 /* A message that was received. */
@@ -134,11 +137,32 @@ static inline struct hello wire_hello(const struct wire_peer *peer, uint16_t cre
 	};
 }
 
+enum { WIRE_LIES = 18 };
+
+/* What nobody says who behaves: one of several. */
+static inline struct hello wire_lie(const struct wire_peer *peer, int number)
+{
+	static const uint16_t credits[] = { 0, 1, UINT16_MAX };
+	static const uint32_t lengths[] = { 0, 1, UINT32_MAX };
+	struct hello hello = wire_hello(peer, credits[number % 3], lengths[number / 3 % 3]);
+
+	if (number < WIRE_LIES / 2)
+		return hello;
+	/* Memory that is not there, and all that is reserved. */
+	hello.flags = hello.mappings = 0xff;
+	memset(hello.zero, 0xff, sizeof(hello.zero));
+	hello.list_addr = hello.buffer_addr = htobe64(UINT64_MAX - 8);
+	hello.list_key = hello.buffer_key = UINT32_MAX;
+	hello.list_entries = UINT32_MAX;
+	return hello;
+}
+
 static inline void wire_request(struct wire_peer *peer, const void *data, size_t size)
 {
 	struct rdma_conn_param param = {
 		.private_data = data,
 		.private_data_len = size,
+		.initiator_depth = peer->reads,
 		.flow_control = 1,
 		.retry_count = peer->retries,
 		/* The most is for ever. */
@@ -174,18 +198,24 @@ static inline struct wire_peer wire_take(struct rdma_cm_event *request)
 	return peer;
 }
 
-/* Accepts the request that the peer was made from. */
-static inline void wire_accept(struct wire_peer *peer, const struct hello *hello)
+/* Answers the request that the peer was made from with any private data. */
+static inline void wire_reply(struct wire_peer *peer, const void *data, size_t size)
 {
 	struct rdma_conn_param param = {
-		.private_data = hello,
-		.private_data_len = sizeof(*hello),
+		.private_data = data,
+		.private_data_len = size,
 		.flow_control = 1,
 		.retry_count = 7,
 		.rnr_retry_count = 7,
 	};
 
 	CHECK_OK(rdma_accept(peer->id, &param));
+}
+
+/* Accepts the request that the peer was made from. */
+static inline void wire_accept(struct wire_peer *peer, const struct hello *hello)
+{
+	wire_reply(peer, hello, sizeof(*hello));
 	CHECK_EQ(take_event(peer->channel, RDMA_CM_EVENT_ESTABLISHED), 0);
 }
 
@@ -197,6 +227,40 @@ static inline void wire_close(struct wire_peer *peer)
 	CHECK_OK(rdma_destroy_id(peer->id));
 	rdma_destroy_event_channel(peer->channel);
 	free(peer->memory);
+}
+
+/* A socket that connects to a peer, which has the request. */
+struct called {
+	int fd;
+	struct rdma_event_channel *channel;
+	struct rdma_cm_id *listener;
+	struct rdma_cm_event *request;
+};
+
+static inline struct called call_peer(struct sockaddr *addr, void (*configure)(int))
+{
+	struct called called = { .channel = make_channel() };
+
+	called.listener = make_id(called.channel, RDMA_PS_TCP);
+	CHECK_OK(rdma_bind_addr(called.listener, addr));
+	CHECK_OK(rdma_listen(called.listener, 1));
+	called.fd = rsocket(AF_INET, SOCK_STREAM, 0);
+	CHECK(called.fd >= 0);
+	if (configure)
+		configure(called.fd);
+	CHECK_OK(rfcntl(called.fd, F_SETFL, O_NONBLOCK));
+	CHECK_ERRNO(rconnect(called.fd, addr, addr_length(addr)), EINPROGRESS);
+	called.request = expect_event(called.channel, RDMA_CM_EVENT_CONNECT_REQUEST,
+				      EVENT_TIMEOUT);
+	return called;
+}
+
+static inline void end_call(struct called *called, struct wire_peer *peer)
+{
+	CHECK_OK(rclose(called->fd));
+	wire_close(peer);
+	CHECK_OK(rdma_destroy_id(called->listener));
+	rdma_destroy_event_channel(called->channel);
 }
 
 /*

@@ -183,33 +183,6 @@ TEST(reply, "26 a reply says who the socket is in 40 bytes, then zeros")
 	CHECK_OK(rclose(listener));
 }
 
-/* A socket that connects to a peer, which has the request. */
-struct called {
-	int fd;
-	struct rdma_event_channel *channel;
-	struct rdma_cm_id *listener;
-	struct rdma_cm_event *request;
-};
-
-static struct called call_peer(void (*configure)(int))
-{
-	struct called called = { .channel = make_channel() };
-	struct sockaddr *addr = test_addr(PORT);
-
-	called.listener = make_id(called.channel, RDMA_PS_TCP);
-	CHECK_OK(rdma_bind_addr(called.listener, addr));
-	CHECK_OK(rdma_listen(called.listener, 1));
-	called.fd = rsocket(AF_INET, SOCK_STREAM, 0);
-	CHECK(called.fd >= 0);
-	if (configure)
-		configure(called.fd);
-	CHECK_OK(rfcntl(called.fd, F_SETFL, O_NONBLOCK));
-	CHECK_ERRNO(rconnect(called.fd, addr, addr_length(addr)), EINPROGRESS);
-	called.request = expect_event(called.channel, RDMA_CM_EVENT_CONNECT_REQUEST,
-				      EVENT_TIMEOUT);
-	return called;
-}
-
 /* Answers the request. */
 static struct wire_peer answer(struct called *called, uint8_t flags)
 {
@@ -224,17 +197,9 @@ static struct wire_peer answer(struct called *called, uint8_t flags)
 	return peer;
 }
 
-static void end_call(struct called *called, struct wire_peer *peer)
-{
-	CHECK_OK(rclose(called->fd));
-	wire_close(peer);
-	CHECK_OK(rdma_destroy_id(called->listener));
-	rdma_destroy_event_channel(called->channel);
-}
-
 TEST(request, "21 26 a request says who the socket is; it cannot send or receive yet")
 {
-	struct called called = call_peer(NULL);
+	struct called called = call_peer(test_addr(PORT), NULL);
 	struct wire_peer peer;
 	char byte = 0;
 
@@ -286,7 +251,7 @@ static void keep_alive(int fd)
 
 TEST(other_order_option, "31 options survive a peer of the other byte order")
 {
-	struct called called = call_peer(keep_alive);
+	struct called called = call_peer(test_addr(PORT), keep_alive);
 	struct wire_peer peer = answer(&called, HELLO_BIG_ENDIAN);
 
 	CHECK_EQ(option_of(called.fd, SOL_SOCKET, SO_KEEPALIVE), 1);
@@ -580,7 +545,7 @@ static void check_given_up(int fd)
 TEST(unconfirmed, "a connection to a peer that confirms nothing any more breaks [fix]",
      .timeout = 40)
 {
-	struct called called = call_peer(NULL);
+	struct called called = call_peer(test_addr(PORT), NULL);
 	struct wire_peer peer = answer(&called, 0);
 	struct wire wire = wire_with_retries(7, 0, MANY, ROOM);
 
