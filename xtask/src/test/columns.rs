@@ -3,8 +3,8 @@
 //!
 //! `cargo xtask test` runs every suite in the first column and those of
 //! [`SUITES`] in the last one as well, without [`ON_DEMAND`]; with `--matrix` it
-//! runs [`SUITES`] in every column. Their results are in `docs/matrix.md`, which
-//! `--matrix` writes, and any other run with `--record`.
+//! runs in every column what it has [`Column::suites`] for. Their results are in
+//! `docs/matrix.md`, which `--matrix` writes, and any other run with `--record`.
 
 use anyhow::Result;
 
@@ -25,6 +25,10 @@ pub const SUITES: [Name; 5] = [
 /// Of those, what takes too long to be run twice whenever everything is tested.
 pub const ON_DEMAND: [Name; 1] = [Name::Preload];
 
+/// Of those, what says how ours and the original get on: on an old kernel with the
+/// original of a new userland as well, and the other way round.
+const CROSSED: [Name; 1] = [Name::Interop];
+
 /// The package whose version is that of the original and its programs.
 pub const ORIGINAL: &str = "rdmacm-utils";
 
@@ -34,23 +38,18 @@ pub struct Column {
     kernel: Release,
     /// A Debian suite; without, the machine's own root.
     suite: Option<&'static str>,
+    /// What `--matrix` runs in it.
+    pub suites: &'static [Name],
 }
 
 impl Column {
     /// All of them, oldest kernel first.
-    pub const ALL: [Self; 3] = [
-        Self {
-            kernel: Release::V6_1,
-            suite: None,
-        },
-        Self {
-            kernel: Release::V6_12,
-            suite: None,
-        },
-        Self {
-            kernel: Release::V7_3,
-            suite: Some("sid"),
-        },
+    pub const ALL: [Self; 5] = [
+        Self::new(Release::V6_1, None, &SUITES),
+        Self::new(Release::V6_1, Some("sid"), &CROSSED),
+        Self::new(Release::V6_12, None, &SUITES),
+        Self::new(Release::V7_3, None, &CROSSED),
+        Self::new(Release::V7_3, Some("sid"), &SUITES),
     ];
 
     /// The one in which everything runs.
@@ -58,6 +57,14 @@ impl Column {
 
     /// The newest.
     pub const LAST: Self = Self::ALL[Self::ALL.len() - 1];
+
+    const fn new(kernel: Release, suite: Option<&'static str>, suites: &'static [Name]) -> Self {
+        Self {
+            kernel,
+            suite,
+            suites,
+        }
+    }
 
     /// Makes its machine ready: fetches the kernel, makes the root.
     pub fn place(self) -> Result<Place> {

@@ -259,7 +259,7 @@ impl Args {
             return Column::ALL
                 .into_iter()
                 .filter(|column| kernel.is_none_or(|kernel| column.has(kernel)))
-                .map(|column| round(Some(column), &columns::SUITES))
+                .map(|column| round(Some(column), column.suites))
                 .collect();
         }
         if self.options.chosen() {
