@@ -218,6 +218,109 @@ TEST(threads, "children end while other threads connect [race]", .timeout = 120)
 	CHECK(connections >= before + THREADS);
 }
 
+/* ---- Children that use the library themselves ---------------------------------- */
+
+enum { SOON = 20 };
+
+/*
+ * What programs do first with it; but for rdma_getaddrinfo, since getaddrinfo(3) has
+ * locks of its own, for which a child waits.
+ */
+static void use_library(void)
+{
+	struct rdma_event_channel *channel;
+	struct ibv_context **devices;
+	struct rdma_cm_id *id;
+
+	devices = rdma_get_devices(NULL);
+	CHECK(devices);
+	rdma_free_devices(devices);
+	channel = make_channel();
+	id = make_id(channel, RDMA_PS_TCP);
+	CHECK_OK(rdma_resolve_addr(id, NULL, test_addr(7), 5000));
+	CHECK_EQ(take_event(channel, RDMA_CM_EVENT_ADDR_RESOLVED), 0);
+	CHECK_OK(rdma_destroy_id(id));
+	rdma_destroy_event_channel(channel);
+}
+
+/* In a child, where nobody is left to let go of what another thread held. */
+static void use_library_soon(void *argument)
+{
+	(void)argument;
+	alarm(SOON);
+	use_library();
+}
+
+static void *use_main(void *argument)
+{
+	(void)argument;
+	while (!over)
+		use_library();
+	return NULL;
+}
+
+TEST(busy, "[race] children make identifiers while threads of their parent do", .timeout = 120)
+{
+	enum { THREADS = 4 };
+	pthread_t threads[THREADS];
+
+	for (int i = 0; i < THREADS; i++)
+		CHECK_OK(pthread_create(&threads[i], NULL, i % 2 ? use_main : connect_main, NULL));
+	for (int i = test_rounds(200); i; i--)
+		run_in_child(use_library_soon, NULL);
+	over = true;
+	for (int i = 0; i < THREADS; i++)
+		CHECK_OK(pthread_join(threads[i], NULL));
+}
+
+static void *use_once(void *argument)
+{
+	(void)argument;
+	use_library();
+	over = true;
+	return NULL;
+}
+
+/* Forks all the time while one of its threads makes the first calls ever. */
+static void fork_at_first_use(void *argument)
+{
+	pthread_t thread;
+
+	(void)argument;
+	CHECK_OK(pthread_create(&thread, NULL, use_once, NULL));
+	while (!over)
+		run_in_child(use_library_soon, NULL);
+	CHECK_OK(pthread_join(thread, NULL));
+}
+
+TEST(first, "[race] children use the library while their parent does for the first time",
+     .timeout = 120)
+{
+	for (int i = test_rounds(30); i; i--)
+		run_in_child(fork_at_first_use, NULL);
+}
+
+static void connect_soon(void *argument)
+{
+	struct pair pair;
+
+	(void)argument;
+	alarm(SOON);
+	pair_connect(&pair, RDMA_PS_TCP);
+	send_message(pair.client, pair.server, "of the child's own");
+	pair_close(&pair);
+}
+
+TEST(own, "[fix] a child connects although its parent has opened the device")
+{
+	struct pair pair;
+
+	pair_connect(&pair, RDMA_PS_TCP);
+	run_in_child(connect_soon, NULL);
+	send_message(pair.client, pair.server, "the parent goes on");
+	pair_close(&pair);
+}
+
 static void *request_main(void *argument)
 {
 	struct rdma_cm_id *listener = argument, *id;

@@ -14,6 +14,7 @@ pub mod capi;
 pub mod cm;
 pub mod diag;
 pub mod error;
+mod fork;
 pub mod kapi;
 pub mod kernel;
 mod lock;

@@ -7,7 +7,7 @@
 //! Requests and replies are made and read in `message`; `daemon` carries
 //! them.
 
-mod daemon;
+pub(super) mod daemon;
 mod message;
 
 use crate::error::Error;

@@ -12,7 +12,7 @@ use super::library;
 use super::registry::Registry;
 
 /// Every open channel by its address.
-static OPEN: Registry<()> = Registry::new();
+pub(super) static OPEN: Registry<()> = Registry::new();
 
 /// Opens a channel whose descriptor blocks. The structure comes from `malloc` and
 /// is released by [`close`].

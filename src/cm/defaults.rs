@@ -13,7 +13,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::abi::{RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, RDMA_OPTION_ID_TOS};
-use crate::lock::OnceCell;
+use crate::fork::Once;
 use crate::verbs::bindings::{IBV_QPT_RC, IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND};
 
 use super::id::Id;
@@ -41,7 +41,7 @@ pub struct Defaults {
 impl Defaults {
     /// Read from the environment when first asked for.
     pub fn get() -> &'static Self {
-        static DEFAULTS: OnceCell<Defaults> = OnceCell::new();
+        static DEFAULTS: Once<Defaults> = Once::new();
         DEFAULTS.get_or_init(|| Self::read(|name| env::var_os(name)))
     }
 

@@ -20,10 +20,10 @@ use super::multicast::Membership;
 use super::registry::Registry;
 use super::{channel, dispatch};
 
-static LIVE: Registry<Held> = Registry::new();
+pub(super) static LIVE: Registry<Held> = Registry::new();
 
 /// An event that a program holds, owned until it is acknowledged.
-struct Held(NonNull<Event>);
+pub(super) struct Held(NonNull<Event>);
 
 // SAFETY: the event is reached through the registry only to be freed, by the
 // one thread that removed it.

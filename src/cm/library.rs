@@ -4,12 +4,12 @@
 //! and a failure is not remembered: a program may load a driver and try again.
 
 use crate::error::Result;
+use crate::fork::Once;
 use crate::kernel::device::{CharDevice, locate};
-use crate::lock::OnceCell;
 
 use super::device;
 
-static CHAR_DEVICE: OnceCell<CharDevice> = OnceCell::new();
+static CHAR_DEVICE: Once<CharDevice> = Once::new();
 
 /// The kernel's connection manager device, found once per process.
 ///

@@ -27,7 +27,7 @@ use super::id::{Id, State};
 use super::registry::Registry;
 
 /// The identifier of each messenger under way, by the messenger's number.
-static OWNERS: Registry<Weak<Id>> = Registry::new();
+pub(super) static OWNERS: Registry<Weak<Id>> = Registry::new();
 /// The next messenger's number. Its two lowest bits are set, which they are in
 /// no identifier's (an aligned address) and no multicast membership's.
 static NEXT_UID: AtomicU64 = AtomicU64::new(TAG);

@@ -61,3 +61,20 @@ pub mod srq;
 pub mod sync;
 pub mod transition;
 pub mod waiters;
+
+use crate::fork::AcrossFork;
+
+/// The locks of what all identifiers share, in the order in which a thread may
+/// take several.
+pub(crate) static LOCKS: [&dyn AcrossFork; 10] = [
+    &device::RESYNC,
+    &device::HANDED_OUT,
+    &addrinfo::entry::HANDED_OUT,
+    &acm::daemon::DAEMON,
+    &channel::OPEN,
+    &messenger::OWNERS,
+    &multicast::BY_UID,
+    &event::LIVE,
+    &id::table::BY_ADDRESS,
+    &id::table::BY_HANDLE,
+];

@@ -30,7 +30,7 @@ use super::registry::Registry;
 use super::sync::{self, Step};
 
 /// Every living membership by its number.
-static BY_UID: Registry<Weak<Membership>> = Registry::new();
+pub(super) static BY_UID: Registry<Weak<Membership>> = Registry::new();
 /// The next membership's number. Of its two lowest bits the last is set, so
 /// that it is no identifier's, which is an aligned address, and no
 /// messenger's.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::accounting::Accounting;
 use super::registry::Registry;
+use crate::fork::{AcrossFork, Held};
 
 /// What the kernel has a number for.
 pub trait Numbered {
@@ -19,6 +20,12 @@ pub trait Numbered {
 /// The living owners of each number, the newest last.
 #[derive(Debug, Default)]
 pub struct Numbers<T>(Registry<Vec<Arc<T>>>);
+
+impl<T: Send + Sync + 'static> AcrossFork for Numbers<T> {
+    fn hold(&'static self) -> Held {
+        self.0.hold()
+    }
+}
 
 impl<T: Numbered> Numbers<T> {
     /// No number has an owner.

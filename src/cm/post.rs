@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use crate::abi::{RDMA_CM_EVENT_INTERNAL, RDMA_CM_EVENT_USER, rdma_cm_event_type};
 use crate::error::{Error, Result};
+use crate::fork::Once;
 use crate::kernel::command::submit;
 use crate::kernel::ucma::WriteCmEvent;
-use crate::lock::OnceCell;
 
 use super::id::{Id, State};
 use super::messenger::{self, Message};
@@ -49,7 +49,7 @@ pub fn post(id: &Arc<Id>, state: &mut State, message: Message) -> Result<()> {
 /// # Errors
 /// What the kernel says of the channel.
 pub fn has_commands(id: &Id) -> Result<bool> {
-    static KNOWN: OnceCell<bool> = OnceCell::new();
+    static KNOWN: Once<bool> = Once::new();
     KNOWN
         .get_or_try_init(|| {
             let nobody = WriteCmEvent::new(u32::MAX, RDMA_CM_EVENT_INTERNAL, 0, 0);

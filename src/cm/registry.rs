@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::fork::{AcrossFork, Held};
 use crate::lock::{RwLock, RwLockReadGuard, RwLockWriteGuard, clean};
 
 const SHARDS: usize = 1 << SHARD_BITS;
@@ -150,6 +151,13 @@ impl<V: Clone> Registry<V> {
     /// What `key` stands for.
     pub fn get(&self, key: u64) -> Option<V> {
         self.read(key)?.get(key).cloned()
+    }
+}
+
+impl<V: Send + Sync + 'static> AcrossFork for Registry<V> {
+    fn hold(&'static self) -> Held {
+        let shards: Vec<_> = self.shards.iter().map(AcrossFork::hold).collect();
+        Box::new(shards)
     }
 }
 

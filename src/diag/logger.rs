@@ -4,7 +4,7 @@ use std::env;
 use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::process;
-use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
@@ -17,12 +17,14 @@ const VARIABLE: &str = "RDMACM_LOG";
 /// environment later changes nothing here. A logger that a Rust program has
 /// installed is left alone. May be called from any thread.
 pub fn initialise() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        if let Some(value) = env::var_os(VARIABLE) {
-            install(&value);
-        }
-    });
+    // Nobody waits for the first call: a forked child would, for ever.
+    static CALLED: AtomicBool = AtomicBool::new(false);
+    if !CALLED.load(Ordering::Relaxed)
+        && !CALLED.swap(true, Ordering::Relaxed)
+        && let Some(value) = env::var_os(VARIABLE)
+    {
+        install(&value);
+    }
 }
 
 fn install(value: &OsStr) {

@@ -20,6 +20,7 @@ use std::sync::{LockResult, PoisonError};
 
 #[cfg(feature = "model")]
 mod kind {
+    pub use once_cell::race::OnceBox;
     pub use once_cell::sync::OnceCell;
     pub use shuttle::sync::{
         Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic,
@@ -29,12 +30,14 @@ mod kind {
 #[cfg(all(feature = "pthread-locks", not(feature = "model")))]
 mod kind {
     pub use super::pthread::{
-        Condvar, Mutex, MutexGuard, OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic,
+        Condvar, Mutex, MutexGuard, OnceBox, OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        atomic,
     };
 }
 
 #[cfg(not(any(feature = "pthread-locks", feature = "model")))]
 mod kind {
+    pub use once_cell::race::OnceBox;
     pub use once_cell::sync::OnceCell;
     pub use std::sync::{
         Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic,
@@ -45,7 +48,7 @@ pub(crate) use condvar::Condvar;
 #[cfg(all(test, feature = "model"))]
 pub(crate) use explore::explore;
 pub(crate) use kind::{
-    Mutex, MutexGuard, OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic,
+    Mutex, MutexGuard, OnceBox, OnceCell, RwLock, RwLockReadGuard, RwLockWriteGuard, atomic,
 };
 
 /// What a lock operation yields, without caring for poison: the core does not

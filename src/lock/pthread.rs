@@ -258,12 +258,6 @@ impl<T> OnceCell<T> {
         Ok(unsafe { &*std::ptr::from_ref(value) })
     }
 
-    /// The value, made by `make` at first.
-    pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
-        let Ok(value) = self.get_or_try_init(|| Ok::<_, std::convert::Infallible>(make()));
-        value
-    }
-
     /// Gives it the value, unless it has one: then that comes back.
     pub fn set(&self, value: T) -> Result<(), T> {
         match &mut *clean(self.0.lock()) {
@@ -285,6 +279,27 @@ impl<T> OnceCell<T> {
 impl<T> std::fmt::Debug for OnceCell<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("OnceCell").finish_non_exhaustive()
+    }
+}
+
+/// `once_cell::race::OnceBox`, with a lock taken at each access.
+#[derive(Debug)]
+pub struct OnceBox<T>(OnceCell<Box<T>>);
+
+impl<T> OnceBox<T> {
+    /// An empty cell.
+    pub const fn new() -> Self {
+        Self(OnceCell::new())
+    }
+
+    /// The value, if it was made.
+    pub fn get(&self) -> Option<&T> {
+        self.0.get().map(Box::as_ref)
+    }
+
+    /// The value, made by `make` at the first success.
+    pub fn get_or_try_init<E>(&self, make: impl FnOnce() -> Result<Box<T>, E>) -> Result<&T, E> {
+        self.0.get_or_try_init(make).map(Box::as_ref)
     }
 }
 

@@ -8,7 +8,7 @@ mod stretch;
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
-use crate::lock::OnceCell;
+use crate::fork::Once;
 use crate::lock::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 pub use stretch::Stretch;
@@ -108,7 +108,7 @@ pub struct Turn(&'static AtomicUsize);
 impl Turn {
     /// A turn, if one is left.
     pub fn take() -> Option<Self> {
-        static MOST: OnceCell<usize> = OnceCell::new();
+        static MOST: Once<usize> = Once::new();
         /// Threads that look for longer than usual.
         static TAKEN: AtomicUsize = AtomicUsize::new(0);
         let most = *MOST.get_or_init(|| available_parallelism().map_or(0, |count| count.get() / 2));

@@ -11,10 +11,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
 use crate::error::Result;
+use crate::fork::PerProcess;
 use crate::lock::{Condvar, Mutex, locked};
 use crate::thread;
 
-use super::fork::PerProcess;
 use super::stream::Stream;
 
 static FLUSHER: PerProcess<Flusher> = PerProcess::new();

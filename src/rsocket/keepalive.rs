@@ -8,8 +8,8 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Weak};
 
 use crate::error::{Error, Result};
+use crate::fork::Once;
 use crate::kernel::descriptor::opened;
-use crate::lock::OnceCell;
 
 use super::connection::Connection;
 use super::service::{self, Watched};
@@ -103,7 +103,7 @@ impl Drop for Keepalive {
 
 /// Seconds of idleness by default, as for TCP.
 pub fn default_idle() -> i32 {
-    static DEFAULT: OnceCell<i32> = OnceCell::new();
+    static DEFAULT: Once<i32> = Once::new();
     *DEFAULT.get_or_init(|| {
         fs::read_to_string("/proc/sys/net/ipv4/tcp_keepalive_time")
             .ok()

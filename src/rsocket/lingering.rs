@@ -3,13 +3,12 @@
 //! over; the service thread looks after them. The process's end waits for them
 //! for a while, as the kernel will not send what is left here.
 
-use std::sync::Once;
 use std::time::{Duration, Instant};
 
-use crate::lock::atomic::{AtomicU32, Ordering};
+use crate::fork;
+use crate::lock::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::lock::{Condvar, Mutex, locked};
 
-use super::fork;
 use super::socket::Socket;
 
 /// How long the end of the process waits, as long as a blocking close does.
@@ -92,13 +91,14 @@ pub fn any_ever() -> bool {
 /// Notes that this process has such sockets, and has `wait` called when it ends
 /// by `exit(3)` or a return from `main`.
 pub fn wait_at_exit(wait: extern "C" fn()) {
-    static REGISTERED: Once = Once::new();
+    static REGISTERED: AtomicBool = AtomicBool::new(false);
     LEFT_IN.store(fork::generation(), Ordering::Relaxed);
-    REGISTERED.call_once(|| {
-        // SAFETY: the library is never unloaded, see build.rs, so the function
-        // is there when it is called.
-        if unsafe { libc::atexit(wait) } != 0 {
-            log::warn!("what is on its way when the process ends may be lost");
-        }
-    });
+    if REGISTERED.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    // SAFETY: the library is never unloaded, see build.rs, so the function is there
+    // when it is called.
+    if unsafe { libc::atexit(wait) } != 0 {
+        log::warn!("what is on its way when the process ends may be lost");
+    }
 }

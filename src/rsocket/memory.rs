@@ -5,12 +5,11 @@
 use std::ptr::{self, NonNull};
 
 use crate::error::{Error, Result};
+use crate::fork::Renewed;
 use crate::lock::{Mutex, locked};
 use crate::verbs::bindings::{
     IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE, ibv_dereg_mr, ibv_mr, ibv_pd, ibv_reg_mr,
 };
-
-use super::fork::Renewed;
 
 /// What a device may do with a region besides reading it for sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,6 @@
 //! |---|---|
 //! | [`sockets`], [`table`] | which descriptors are sockets |
 //! | [`socket`], [`common`] | a socket of any kind; what all of them have |
-//! | [`fork`] | what a forked child may use |
 //! | [`stream`] | stream sockets: their life from creation to close, waiting |
 //! | [`datagram`] | datagram sockets |
 //! | [`connection`] | an established stream: data and control messages |
@@ -37,7 +36,6 @@ pub mod epoll;
 pub mod events;
 pub mod flow;
 pub mod flusher;
-pub mod fork;
 pub mod keepalive;
 pub mod lingering;
 pub mod looking;

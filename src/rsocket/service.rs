@@ -9,10 +9,10 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::error::Result;
+use crate::fork::PerProcess;
 use crate::kernel::epoll::Epoll;
 use crate::thread;
 
-use super::fork::PerProcess;
 use super::lingering::{self, EXIT_PATIENCE, Lingering};
 use super::socket::Socket;
 use super::wait::Wake;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::lock::OnceCell;
+use crate::fork::Once;
 
 const FOLDER: &str = "/etc/rdma/rsocket";
 
@@ -45,7 +45,7 @@ pub struct Defaults {
 impl Defaults {
     /// Read from files when first asked for.
     pub fn get() -> &'static Self {
-        static DEFAULTS: OnceCell<Defaults> = OnceCell::new();
+        static DEFAULTS: Once<Defaults> = Once::new();
         DEFAULTS.get_or_init(|| Self::read(Path::new(FOLDER)))
     }
 

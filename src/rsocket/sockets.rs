@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use crate::abi::AF_IB;
 use crate::error::{Error, Result};
+use crate::fork;
 use crate::kernel::addr::SockAddr;
 
 use super::datagram::Datagram;
 use super::epoll;
-use super::fork;
 use super::socket::Socket;
 use super::stream::Stream;
 use super::table::{Known, Table};
@@ -70,7 +70,7 @@ pub fn create(domain: c_int, kind: c_int, protocol: c_int) -> Result<c_int> {
     if !matches!(domain, libc::AF_INET | libc::AF_INET6 | AF_IB) {
         return Err(UNKNOWN);
     }
-    fork::enter();
+    fork::watch();
     let socket = match (kind & !flags, protocol) {
         (libc::SOCK_STREAM, 0 | libc::IPPROTO_TCP) => Socket::Stream(Stream::new(domain)?),
         (libc::SOCK_DGRAM, 0 | libc::IPPROTO_UDP) => Socket::Datagram(Datagram::new(domain)?),

@@ -12,11 +12,11 @@ use std::sync::Arc;
 
 use crate::cm::device::Device;
 use crate::error::Result;
+use crate::fork::{self, PerProcess};
 use crate::lock::atomic::{AtomicU32, Ordering};
 use crate::lock::{Mutex, locked};
 
 use super::completion::Completions;
-use super::fork::{self, PerProcess};
 use super::prepared::Prepared;
 use super::settings::Settings;
 

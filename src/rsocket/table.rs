@@ -9,10 +9,9 @@
 use std::os::fd::RawFd;
 
 use crate::error::{Error, Result};
+use crate::fork::Renewed;
 use crate::lock::atomic::{AtomicBool, Ordering};
-use crate::lock::{OnceCell, RwLock, clean};
-
-use super::fork::Renewed;
+use crate::lock::{OnceBox, RwLock, clean};
 
 const PAGE: usize = 4096;
 const PAGES: usize = 4096;
@@ -57,7 +56,7 @@ impl<T> Slot<T> {
 
 /// A map from descriptors to references.
 pub struct Table<T> {
-    pages: [OnceCell<Box<[Slot<T>]>>; PAGES],
+    pages: [OnceBox<[Slot<T>; PAGE]>; PAGES],
 }
 
 impl<T: Clone> Default for Table<T> {
@@ -70,7 +69,7 @@ impl<T: Clone> Table<T> {
     /// An empty map.
     pub const fn new() -> Self {
         Self {
-            pages: [const { OnceCell::new() }; PAGES],
+            pages: [const { OnceBox::new() }; PAGES],
         }
     }
 
@@ -104,7 +103,12 @@ impl<T: Clone> Table<T> {
         const FULL: Error = Error::new(libc::EMFILE, "keep a descriptor of that number");
         let (page, slot) = Self::place(fd).ok_or(FULL)?;
         let page = self.pages.get(page).ok_or(FULL)?;
-        let page = page.get_or_init(|| (0..PAGE).map(|_| Slot::new()).collect());
+        // Two threads may make it at once, and one throws its own away: none waits
+        // for another, which might be left behind by a fork.
+        let page = page.get_or_try_init(|| {
+            let slots: Box<[Slot<T>]> = (0..PAGE).map(|_| Slot::new()).collect();
+            slots.try_into().map_err(|_| FULL)
+        })?;
         let slot = page.get(slot).ok_or(FULL)?;
         if let Some(Known::Own(old)) = slot.replace(Some(Known::Own(object))) {
             log::warn!("descriptor {fd} was closed by close(2), its socket lives on");

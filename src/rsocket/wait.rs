@@ -12,11 +12,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
+use crate::fork;
 use crate::kernel::descriptor::opened;
 use crate::lock::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::lock::{Mutex, locked};
 
-use super::fork;
 use super::looking::Wait;
 
 /// An eventfd: readable once it was signalled, until it is cleared.

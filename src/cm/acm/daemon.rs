@@ -12,6 +12,7 @@ use std::process;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
+use crate::fork::{AcrossFork, Held};
 use crate::kernel::descriptor::opened;
 use crate::lock::{Mutex, MutexGuard, locked};
 
@@ -38,6 +39,12 @@ pub struct Daemon<'a> {
     /// forked child must not share it. It is taken out for the time of a
     /// request, so nobody waits for another's answer.
     idle: Mutex<Option<(u32, Stream)>>,
+}
+
+impl AcrossFork for Daemon<'static> {
+    fn hold(&'static self) -> Held {
+        self.idle.hold()
+    }
 }
 
 impl Daemon<'_> {

@@ -17,7 +17,7 @@ use crate::kernel::uverbs::PathData;
 use super::super::registry::Registry;
 
 /// The nodes that C holds.
-static HANDED_OUT: Registry<()> = Registry::new();
+pub(in crate::cm) static HANDED_OUT: Registry<()> = Registry::new();
 
 /// One result.
 #[derive(Clone, Debug, Default)]

@@ -13,7 +13,7 @@
 //!
 //! Talking to the ibacm daemon is [`super::acm`]'s business.
 
-mod entry;
+pub(super) mod entry;
 mod failure;
 mod hints;
 mod infiniband;

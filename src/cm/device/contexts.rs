@@ -16,7 +16,8 @@ use super::list::all;
 use super::opened::Device;
 
 /// The devices in each array that [`contexts`] handed out, by its address.
-static HANDED_OUT: Mutex<BTreeMap<usize, Vec<Arc<Device>>>> = Mutex::new(BTreeMap::new());
+pub(in crate::cm) static HANDED_OUT: Mutex<BTreeMap<usize, Vec<Arc<Device>>>> =
+    Mutex::new(BTreeMap::new());
 
 /// The contexts of all devices, for `rdma_get_devices(3)`: an array from
 /// `malloc` that ends with a null pointer, and the number of contexts before

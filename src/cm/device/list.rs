@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::fork::Renewed;
 use crate::lock::atomic::{AtomicBool, Ordering};
 use crate::lock::{Mutex, OnceCell, RwLock, clean, locked};
 use crate::verbs::bindings::{
@@ -21,11 +22,13 @@ use super::opened::{Device, LinkLayer};
 /// "The kernel or libibverbs did not tell the index."
 const UNKNOWN_INDEX: i32 = -1;
 
-/// The devices known, ascending by index.
-static DEVICES: RwLock<Vec<Arc<Entry>>> = RwLock::new(Vec::new());
+/// The devices known, ascending by index. A child has its own: the kernel refuses its
+/// commands on what its parent has opened.
+static DEVICES: Renewed<RwLock<Vec<Arc<Entry>>>> = Renewed::new(RwLock::new(Vec::new()));
 /// Held while the list is compared, so that two comparisons do not overtake
-/// one another. Never taken on the path of a connection to a known device.
-static RESYNC: Mutex<()> = Mutex::new(());
+/// one another, nor a fork: libibverbs has a lock of its own for its list. Never taken
+/// on the path of a connection to a known device.
+pub(in crate::cm) static RESYNC: Mutex<()> = Mutex::new(());
 /// A device was removed since the last comparison.
 static OUTDATED: AtomicBool = AtomicBool::new(false);
 
@@ -168,12 +171,16 @@ impl Entry {
     }
 }
 
+fn known_devices() -> &'static RwLock<Vec<Arc<Entry>>> {
+    DEVICES.get_or_renew(|| RwLock::new(Vec::new()))
+}
+
 fn snapshot() -> Vec<Arc<Entry>> {
-    clean(DEVICES.read()).clone()
+    clean(known_devices().read()).clone()
 }
 
 fn lookup(guid: u64, index: i32) -> Option<Arc<Entry>> {
-    let devices = clean(DEVICES.read());
+    let devices = clean(known_devices().read());
     devices
         .iter()
         .find(|entry| entry.key.matches(guid, index))
@@ -219,7 +226,7 @@ fn resync() -> Result<()> {
         known.len(),
         merged.len()
     );
-    *clean(DEVICES.write()) = merged;
+    *clean(known_devices().write()) = merged;
     // The last reference to a vanished device may go here, outside the lock,
     // since closing it enters the kernel.
     drop((known, staying));
@@ -238,20 +245,13 @@ pub(crate) fn note_removal(device: &Device) {
     OUTDATED.store(true, Ordering::SeqCst);
 }
 
-/// Leaves all devices to the parent process, in a forked child: here they are
-/// neither used again nor closed. They are opened anew when needed.
-pub fn abandon() {
-    let inherited = std::mem::take(&mut *clean(DEVICES.write()));
-    std::mem::forget(inherited);
-}
-
 /// Makes sure that at least one RDMA device is known.
 ///
 /// # Errors
 /// `ENODEV` if there is none, `ENXIO` if there are some but none with a node;
 /// the next call looks again.
 pub fn ensure_any() -> Result<()> {
-    let known = !clean(DEVICES.read()).is_empty();
+    let known = !clean(known_devices().read()).is_empty();
     if known && !OUTDATED.load(Ordering::SeqCst) {
         Ok(())
     } else {

@@ -15,7 +15,9 @@ mod contexts;
 mod list;
 mod opened;
 
+pub(super) use contexts::HANDED_OUT;
 pub use contexts::{contexts, release_contexts};
+pub(super) use list::RESYNC;
 pub(crate) use list::note_removal;
-pub use list::{abandon, all, any_infiniband_port, ensure_any, find};
+pub use list::{all, any_infiniband_port, ensure_any, find};
 pub use opened::{Device, LinkLayer, Transport};

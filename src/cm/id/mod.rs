@@ -11,7 +11,7 @@
 
 mod lifecycle;
 mod members;
-mod table;
+pub(super) mod table;
 
 use std::cell::UnsafeCell;
 use std::fmt;

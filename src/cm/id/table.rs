@@ -14,9 +14,9 @@ use crate::lock::atomic::Ordering;
 use super::Id;
 
 /// Every living identifier by the address of its public head.
-static BY_ADDRESS: Registry<Arc<Id>> = Registry::new();
+pub(in crate::cm) static BY_ADDRESS: Registry<Arc<Id>> = Registry::new();
 /// Every living identifier by the kernel's number for it.
-static BY_HANDLE: Numbers<Id> = Numbers::new();
+pub(in crate::cm) static BY_HANDLE: Numbers<Id> = Numbers::new();
 
 impl Numbered for Id {
     fn accounting(&self) -> &Accounting {

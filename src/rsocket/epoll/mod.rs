@@ -20,11 +20,11 @@ use std::sync::{Arc, Weak};
 use libc::epoll_event;
 
 use crate::error::{Error, Result};
+use crate::fork::Renewed;
 use crate::lock::{Mutex, locked};
 
 pub use crate::kernel::epoll::Operation;
 
-use super::fork::Renewed;
 use super::socket::Socket;
 use super::table::{Known, Table};
 use super::wait;

@@ -1,0 +1,298 @@
+//! What a forked child finds. The threads of its parent are not in it, so what one
+//! of them held at the fork is held in the child for ever, unless it is seen to
+//! here. What all of a process shares is of one of these kinds:
+//!
+//! | kind | what it is for |
+//! |---|---|
+//! | [`cm::LOCKS`] | what a child has to find as it is: the fork waits until nobody holds them |
+//! | [`Once`] | what is made when first needed, and then stays: a child makes what its parent had not made yet |
+//! | [`Renewed`], [`PerProcess`] | what a child has no use for: it begins with its own |
+//!
+//! A child makes channels, identifiers and sockets of its own. What its parent has
+//! it can only let go: the kernel refuses its commands on channels and devices that
+//! the parent has opened, devices write to memory that both share, and the threads
+//! that serve sockets are not in the child.
+
+use std::any::Any;
+use std::cell::{RefCell, UnsafeCell};
+use std::thread;
+
+use crate::cm;
+use crate::error::Result;
+use crate::lock::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::lock::{Mutex, OnceBox, RwLock, clean, locked};
+
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+/// How often this process, or its parents, have forked since the library was first
+/// used. What was made in another generation is a parent's.
+pub fn generation() -> u32 {
+    GENERATION.load(Ordering::Relaxed)
+}
+
+/// Sees to forks from now on.
+pub fn watch() {
+    static WATCHING: AtomicBool = AtomicBool::new(false);
+    if WATCHING.load(Ordering::Acquire) {
+        return;
+    }
+    // Several threads may get here, and a child whose parent was just here. So it may
+    // happen twice, which the handlers take.
+    // SAFETY: the library is never unloaded, see build.rs.
+    let status = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
+    if status == 0 {
+        WATCHING.store(true, Ordering::Release);
+    } else {
+        log::warn!("forks are not noticed: errno {status}");
+    }
+}
+
+thread_local! {
+    /// What the calling thread holds while it forks.
+    static HELD: RefCell<Vec<Held>> = const { RefCell::new(Vec::new()) };
+}
+
+extern "C" fn before() {
+    // It fails for a thread that has ended but for its destructors.
+    let _ = HELD.try_with(|held| {
+        let mut held = held.borrow_mut();
+        if held.is_empty() {
+            held.extend(cm::LOCKS.iter().map(|lock| lock.hold()));
+        }
+    });
+}
+
+extern "C" fn in_parent() {
+    let _ = HELD.try_with(RefCell::take);
+}
+
+extern "C" fn in_child() {
+    GENERATION.fetch_add(1, Ordering::Relaxed);
+    in_parent();
+}
+
+/// Holds something until dropped.
+pub type Held = Box<dyn Any>;
+
+/// What is not split by a fork. It is held for moments only, and never while
+/// waiting for a lock that comes before it in [`cm::LOCKS`].
+pub trait AcrossFork: Sync {
+    /// Waits until no thread has it, and keeps others from it.
+    fn hold(&'static self) -> Held;
+}
+
+impl<T: Send + 'static> AcrossFork for Mutex<T> {
+    fn hold(&'static self) -> Held {
+        Box::new(locked(self))
+    }
+}
+
+impl<T: Send + Sync + 'static> AcrossFork for RwLock<T> {
+    fn hold(&'static self) -> Held {
+        Box::new(clean(self.write()))
+    }
+}
+
+/// Something that is made when first needed, and never changes or goes. Threads that
+/// need it meanwhile wait for the one that makes it, but not in a child, where that
+/// thread is not.
+pub struct Once<T> {
+    value: OnceBox<T>,
+    making: Renewed<Mutex<()>>,
+}
+
+impl<T> Once<T> {
+    /// Not made yet.
+    pub const fn new() -> Self {
+        Self {
+            value: OnceBox::new(),
+            making: Renewed::new(Mutex::new(())),
+        }
+    }
+
+    /// The value, if it was made.
+    pub fn get(&self) -> Option<&T> {
+        self.value.get()
+    }
+
+    /// The value, made by `make` at first.
+    pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
+        let Ok(value) = self.get_or_try_init(|| Ok::<_, std::convert::Infallible>(make()));
+        value
+    }
+
+    /// The value, made by `make` at the first success.
+    ///
+    /// # Errors
+    /// Those of `make`; the next call tries again.
+    pub fn get_or_try_init<E>(
+        &self,
+        make: impl FnOnce() -> std::result::Result<T, E>,
+    ) -> std::result::Result<&T, E> {
+        if let Some(value) = self.get() {
+            return Ok(value);
+        }
+        watch();
+        let _making = locked(self.making.get_or_renew(|| Mutex::new(())));
+        match self.get() {
+            Some(value) => Ok(value),
+            None => self.value.get_or_try_init(|| make().map(Box::new)),
+        }
+    }
+}
+
+impl<T> Default for Once<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Something that each process has its own of, a lock above all. In a child it is
+/// not used before it was made anew; what the parent had is neither looked at nor
+/// freed.
+pub struct Renewed<T> {
+    /// The generation it belongs to, perhaps [`RENEWING`].
+    state: AtomicU32,
+    value: UnsafeCell<T>,
+}
+
+/// Set in the generation while one of its threads makes the value.
+const RENEWING: u32 = 1 << 31;
+
+// SAFETY: as for `T`, which one thread of each generation writes before others get it.
+unsafe impl<T: Send> Send for Renewed<T> {}
+// SAFETY: as for `Send`; afterwards it is shared as `T` is.
+unsafe impl<T: Send + Sync> Sync for Renewed<T> {}
+
+impl<T> Renewed<T> {
+    /// That of the process which forks first; others make their own.
+    pub const fn new(value: T) -> Self {
+        Self {
+            state: AtomicU32::new(0),
+            value: UnsafeCell::new(value),
+        }
+    }
+
+    /// This process's own, if it has any.
+    #[inline]
+    pub fn get(&self) -> Option<&T> {
+        let own = self.state.load(Ordering::Acquire) == generation();
+        // SAFETY: of this generation, in which it is not written any more.
+        own.then(|| unsafe { &*self.value.get() })
+    }
+
+    /// This process's own, which `fresh` makes if it has none.
+    pub fn get_or_renew(&self, fresh: impl Fn() -> T) -> &T {
+        loop {
+            if let Some(value) = self.get() {
+                return value;
+            }
+            let (state, renewing) = (self.state.load(Ordering::Acquire), generation() | RENEWING);
+            if state == renewing {
+                thread::yield_now();
+            } else if self.replace(state, renewing) {
+                // SAFETY: one thread gets here in each generation, and nobody has a
+                // reference to the value of this one yet. Those to a parent's were
+                // its threads'. Nothing is dropped.
+                unsafe { self.value.get().write(fresh()) };
+                self.state.store(generation(), Ordering::Release);
+            }
+        }
+    }
+
+    fn replace(&self, state: u32, next: u32) -> bool {
+        state != generation()
+            && self
+                .state
+                .compare_exchange(state, next, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
+    }
+}
+
+/// Something that each process makes for itself when it first needs it, a
+/// thread for example. A child leaves its parent's alone, and never frees it.
+pub struct PerProcess<T: 'static>(Renewed<Mutex<Option<&'static T>>>);
+
+impl<T> PerProcess<T> {
+    /// Not made yet.
+    pub const fn new() -> Self {
+        Self(Renewed::new(Mutex::new(None)))
+    }
+
+    /// What this process has made, if it has.
+    pub fn get(&self) -> Option<&'static T> {
+        *locked(self.0.get()?)
+    }
+
+    /// What this process has made, or makes now.
+    ///
+    /// # Errors
+    /// Those of `make`; the next call tries again.
+    pub fn get_or_try_init(&self, make: impl FnOnce() -> Result<&'static T>) -> Result<&'static T> {
+        let mut current = locked(self.0.get_or_renew(|| Mutex::new(None)));
+        if let Some(value) = *current {
+            return Ok(value);
+        }
+        let value = make()?;
+        *current = Some(value);
+        Ok(value)
+    }
+}
+
+impl<T> Default for PerProcess<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_holds_what_a_fork_holds_until_it_is_over() {
+        static LOCK: Mutex<()> = Mutex::new(());
+        let held = LOCK.hold();
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| drop(locked(&LOCK)));
+            assert!(!waits.is_finished());
+            drop(held);
+        });
+    }
+
+    #[test]
+    fn what_another_generation_began_to_make_is_made() {
+        let value = Once::new();
+        // For ever, by a thread of another generation.
+        std::mem::forget(locked(value.making.get().unwrap()));
+        value.making.state.store(7, Ordering::Relaxed);
+        assert_eq!(value.get_or_try_init(|| Err(1)), Err(1));
+        assert_eq!(*value.get_or_init(|| 2), 2);
+        // And stays in the next.
+        value.making.state.store(8, Ordering::Relaxed);
+        assert_eq!(*value.get_or_init(|| 3), 2);
+    }
+
+    #[test]
+    fn what_is_not_of_this_generation_is_made_once_by_many_threads() {
+        let value = Renewed::new(Mutex::new(1));
+        // Held for ever, by a thread of another generation.
+        std::mem::forget(locked(value.get().unwrap()));
+        value.state.store(7, Ordering::Relaxed);
+        assert!(value.get().is_none());
+        let made = AtomicU32::new(0);
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let own = value.get_or_renew(|| {
+                        made.fetch_add(1, Ordering::Relaxed);
+                        Mutex::new(0)
+                    });
+                    *locked(own) += 1;
+                });
+            }
+        });
+        assert_eq!(made.load(Ordering::Relaxed), 1);
+        assert_eq!(*locked(value.get().unwrap()), 8);
+    }
+}
