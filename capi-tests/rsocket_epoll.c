@@ -812,3 +812,60 @@ TEST(plain_close, "[fix] close(2) of a set does the next one no harm")
 	CHECK_OK(rclose(set));
 	CHECK_EQ(fcntl(set, F_GETFD), -1);
 }
+
+/* ---- Forks ---------------------------------------------------------------- */
+
+struct busy {
+	struct calls c;
+	int set, reader;
+	atomic_bool over;
+};
+
+static void *keep_changing(void *argument)
+{
+	struct epoll_event event = { .events = EPOLLIN };
+	struct busy *busy = argument;
+
+	while (!atomic_load(&busy->over)) {
+		CHECK_OK(busy->c.ctl(busy->set, EPOLL_CTL_ADD, busy->reader, &event));
+		CHECK_OK(busy->c.close(busy->c.create(0)));
+		CHECK_OK(busy->c.ctl(busy->set, EPOLL_CTL_DEL, busy->reader, &event));
+	}
+	return NULL;
+}
+
+static void replace_set(void *argument)
+{
+	struct epoll_event event = { .events = EPOLLIN }, got;
+	struct busy *busy = argument;
+
+	/* Nobody is here to let go of what the thread held. */
+	alarm(LONG / 1000);
+	CHECK_ERRNO(busy->c.wait(busy->set, &got, 1, 0), EBADF);
+	CHECK_ERRNO(busy->c.ctl(busy->set, EPOLL_CTL_ADD, busy->reader, &event), EBADF);
+	CHECK_OK(busy->c.close(busy->set));
+	CHECK_EQ(busy->c.create(0), busy->set);
+	CHECK_OK(busy->c.ctl(busy->set, EPOLL_CTL_ADD, busy->reader, &event));
+	CHECK_EQ(busy->c.wait(busy->set, &got, 1, 0), 0);
+	CHECK_OK(busy->c.close(busy->set));
+}
+
+/* No socket was ever made here: the set is what the library is first used for. */
+TEST(forks, "[fix] a child has sets of its own, whatever threads of its parent do with theirs",
+     .timeout = 60)
+{
+	struct busy busy = { .c = library() };
+	int pipes[2];
+	pthread_t thread;
+
+	CHECK_OK(pipe(pipes));
+	busy.reader = pipes[0];
+	busy.set = busy.c.create(0);
+	CHECK(busy.set >= 0);
+	CHECK_OK(pthread_create(&thread, NULL, keep_changing, &busy));
+	for (int round = 0; round < 200; round++)
+		run_in_child(replace_set, &busy);
+	atomic_store(&busy.over, true);
+	CHECK_OK(pthread_join(thread, NULL));
+	CHECK_OK(busy.c.close(busy.set));
+}

@@ -95,6 +95,15 @@ impl<T: Clone> Table<T> {
         }
     }
 
+    /// Whether a parent process put in what `fd` stands for.
+    pub fn is_inherited(&self, fd: RawFd) -> bool {
+        // This process's own would have been found.
+        self.get(fd).is_none()
+            && self
+                .slot(fd)
+                .is_some_and(|slot| slot.taken.load(Ordering::Relaxed))
+    }
+
     /// Makes `fd` stand for `object`.
     ///
     /// # Errors

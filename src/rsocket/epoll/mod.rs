@@ -20,7 +20,7 @@ use std::sync::{Arc, Weak};
 use libc::epoll_event;
 
 use crate::error::{Error, Result};
-use crate::fork::Renewed;
+use crate::fork::{self, Renewed};
 use crate::lock::{Mutex, locked};
 
 pub use crate::kernel::epoll::Operation;
@@ -45,6 +45,7 @@ static ALL: Renewed<Mutex<Vec<Weak<Set>>>> = Renewed::new(Mutex::new(Vec::new())
 /// # Errors
 /// What the kernel says.
 pub fn create(close_on_exec: bool) -> Result<RawFd> {
+    fork::watch();
     let set = Arc::new(Set::new(close_on_exec)?);
     let fd = set.descriptor();
     let mut all = locked(ALL.get_or_renew(|| Mutex::new(Vec::new())));
@@ -114,7 +115,12 @@ fn find(epfd: RawFd) -> Result<Arc<Set>> {
     SETS.get(epfd).ok_or_else(|| {
         // SAFETY: no pointers.
         let open = unsafe { libc::fcntl(epfd, libc::F_GETFD) } >= 0;
-        let errno = if open { libc::EINVAL } else { libc::EBADF };
+        // A parent's set counts as closed, as its sockets do.
+        let errno = if open && !SETS.is_inherited(epfd) {
+            libc::EINVAL
+        } else {
+            libc::EBADF
+        };
         Error::new(errno, "use what is no epoll set")
     })
 }
