@@ -227,6 +227,7 @@ impl Endpoint {
     }
 
     /// The mapping that the peer exposed as `index`; empty if it did not.
+    #[inline]
     pub fn read_mapping(&self, index: u16) -> Mapping {
         let lists = self.sizes.receive_length + TARGETS as usize * TARGET_LEN;
         let offset = lists + usize::from(index) * MAPPING_LEN;

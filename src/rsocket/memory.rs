@@ -3,6 +3,7 @@
 //! is not decided here.
 
 use std::ptr::{self, NonNull};
+use std::sync::atomic::{Ordering, compiler_fence};
 
 use crate::error::{Error, Result};
 use crate::fork::Renewed;
@@ -162,13 +163,17 @@ impl Region {
 
     /// Copies `N` bytes at `offset` out; zeroes if they do not lie in the
     /// region.
+    #[inline]
     pub fn read<const N: usize>(&self, offset: usize) -> [u8; N] {
-        match self.pointer(offset, N) {
-            // SAFETY: N readable bytes. A peer that writes them meanwhile
-            // spoils only what it tells us.
-            Some(pointer) => unsafe { pointer.cast::<[u8; N]>().read_volatile() },
-            None => [0; N],
+        let mut bytes = [0; N];
+        if let Some(pointer) = self.pointer(offset, N) {
+            // SAFETY: N readable bytes. A peer that writes them meanwhile spoils only
+            // what it tells us.
+            unsafe { pointer.copy_to_nonoverlapping(bytes.as_mut_ptr(), N) };
+            // What is checked and used is the copy, read once.
+            compiler_fence(Ordering::SeqCst);
         }
+        bytes
     }
 
     /// Copies `bytes` in at `offset`; nothing if they do not fit.

@@ -33,6 +33,7 @@ pub fn any(fd: c_int) -> Result<Socket> {
 ///
 /// # Errors
 /// `EBADF` if it is no socket, `EOPNOTSUPP` if it is one of datagrams.
+#[inline]
 pub fn stream(fd: c_int) -> Result<Arc<Stream>> {
     match any(fd)? {
         Socket::Stream(stream) => Ok(stream),

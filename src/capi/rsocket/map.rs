@@ -91,16 +91,33 @@ pub unsafe extern "C" fn riowrite(
     offset: off_t,
     flags: c_int,
 ) -> size_t {
-    let result = sockets::stream(socket).and_then(|stream| {
-        let vector = iovec {
-            iov_base: buf.cast_mut(),
-            iov_len: count,
-        };
-        // SAFETY: the caller vouches for the buffer.
-        let mut source = unsafe { Cursor::new(vectors(&vector, 1)?) };
-        let written = stream.write_mapped(&mut source, offset.cast_unsigned(), flags)?;
-        // A cursor never counts more than fits.
-        Ok(written as ssize_t)
-    });
+    // SAFETY: the caller vouches for the buffer.
+    let result = unsafe { write(socket, buf, count, offset.cast_unsigned(), flags) };
     respond("riowrite", result) as size_t
+}
+
+/// # Safety
+/// `buf` may be read for `count` bytes.
+#[inline(always)] // as in `rsend`
+unsafe fn write(
+    socket: c_int,
+    buf: *const c_void,
+    count: size_t,
+    offset: u64,
+    flags: c_int,
+) -> Result<ssize_t> {
+    let stream = sockets::stream(socket)?;
+    // SAFETY: the caller vouches for the buffer.
+    if !buf.is_null() && unsafe { stream.write_short(buf.cast(), count, offset) } {
+        return Ok(count as ssize_t);
+    }
+    let vector = iovec {
+        iov_base: buf.cast_mut(),
+        iov_len: count,
+    };
+    // SAFETY: the caller vouches for the buffer.
+    let mut source = unsafe { Cursor::new(vectors(&vector, 1)?) };
+    let written = stream.write_mapped(&mut source, offset, flags)?;
+    // A cursor never counts more than fits.
+    Ok(written as ssize_t)
 }

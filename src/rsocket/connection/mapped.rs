@@ -97,6 +97,13 @@ impl Connection {
         })
     }
 
+    /// The memory that the peer exposed at `offset`, up to where it ends.
+    #[inline]
+    pub(super) fn mapped(&self, offset: u64) -> Option<Target> {
+        (0..self.endpoint.mappings())
+            .find_map(|index| locate(&self.endpoint.read_mapping(index), offset))
+    }
+
     fn is_up(core: &Core) -> bool {
         core.link == Link::Up && core.writable
     }
@@ -123,8 +130,8 @@ impl Connection {
             }
             self.prepare_for(source)?;
             while source.remaining() > 0 && core.outbox.can_post() {
-                let target = (0..self.endpoint.mappings())
-                    .find_map(|index| locate(&self.endpoint.read_mapping(index), *offset))
+                let target = self
+                    .mapped(*offset)
                     .ok_or(Error::new(libc::EFAULT, "write where nothing is mapped"))?;
                 *ramp = next_segment(*ramp);
                 let most = (*ramp).min(target.length as usize);

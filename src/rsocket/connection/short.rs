@@ -4,7 +4,7 @@
 
 use super::{Connection, Core, Link};
 use crate::rsocket::memory;
-use crate::rsocket::wire::Message;
+use crate::rsocket::wire::{Message, Target};
 
 /// Small sends at most for which completions are not looked at, as long as
 /// there is room: a connection that broke is noticed soon enough.
@@ -54,6 +54,35 @@ impl Connection {
         })
     }
 
+    /// Writes `length` bytes at `data` to the memory that the peer exposed at
+    /// `offset` if they are few and nothing stands before them. Returns whether it
+    /// did.
+    ///
+    /// # Safety
+    /// `data` may be read for `length` bytes.
+    #[inline]
+    pub unsafe fn write_short(&self, data: *const u8, length: usize, offset: u64) -> bool {
+        self.with_core(|core| {
+            // A program that only writes never looks else.
+            if core.unlooked >= MOST_UNLOOKED {
+                self.progress(core);
+            }
+            if length > self.endpoint.inline() || !core.sends_only_data() {
+                return false;
+            }
+            let Some(target) = self.mapped(offset) else {
+                return false;
+            };
+            if length > target.length as usize || !core.outbox.take_inline(length) {
+                return false;
+            }
+            core.unlooked += 1;
+            // SAFETY: the caller vouches for the data.
+            unsafe { self.post_data(core, target, None, data, length) };
+            true
+        })
+    }
+
     /// Posts `length` bytes at `data` if they fit inline and the peer has room
     /// for them in one piece. Returns whether it did.
     ///
@@ -72,12 +101,30 @@ impl Connection {
         let Some(target) = core.outbox.take_whole(length) else {
             return false;
         };
-        let write = Self::data_write(core, target, Some(Message::Data(length as u32)));
+        let message = Some(Message::Data(length as u32));
+        // SAFETY: the caller vouches for the data.
+        unsafe { self.post_data(core, target, message, data, length) };
+        true
+    }
+
+    /// Posts `length` bytes at `data`, for which room was taken.
+    ///
+    /// # Safety
+    /// `data` may be read for `length` bytes.
+    #[inline(always)] // as for its callers
+    unsafe fn post_data(
+        &self,
+        core: &mut Core,
+        target: Target,
+        message: Option<Message>,
+        data: *const u8,
+        length: usize,
+    ) {
+        let write = Self::data_write(core, target, message);
         // SAFETY: the caller vouches for the data.
         if let Err(error) = unsafe { self.endpoint.post_inline(&write, data, length) } {
             self.device_failed(core, &error);
         }
-        true
     }
 
     /// Receives what is there, up to `room` bytes, to `target`, unless it is

@@ -242,6 +242,16 @@ impl Outbox {
         Some(segment)
     }
 
+    /// Takes room for a write of `length` bytes that is no message and needs no
+    /// buffer. Returns whether there was any.
+    pub fn take_inline(&mut self, length: usize) -> bool {
+        let room = self.can_post() && length > 0;
+        if room {
+            self.take_slot();
+        }
+        room
+    }
+
     fn take_bytes(&mut self, bytes: usize) {
         self.free = self.free.saturating_sub(bytes);
         self.position = self.position.saturating_add(bytes);

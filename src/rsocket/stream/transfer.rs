@@ -168,6 +168,19 @@ impl Stream {
         })
     }
 
+    /// As [`Stream::send_short`], to the memory that the peer exposed at `offset`.
+    ///
+    /// # Safety
+    /// `data` may be read for `length` bytes.
+    #[inline]
+    pub unsafe fn write_short(&self, data: *const u8, length: usize, offset: u64) -> bool {
+        let write = |connection: &Connection| {
+            // SAFETY: the caller vouches for the data.
+            unsafe { connection.write_short(data, length, offset) }
+        };
+        !self.common.is_closed() && self.established().is_some_and(write)
+    }
+
     /// Receives up to `room` bytes to `target` without looking further, if the
     /// flags ask for nothing special. [`Received::Nothing`] is `EAGAIN` if the call
     /// does not wait.
