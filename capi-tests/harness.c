@@ -116,26 +116,47 @@ static unsigned int patience(void)
 	return value > 0 && value < 1000 ? (unsigned int)value : 1;
 }
 
+/* A thread of this process, as the kernel sees it. */
+struct thread_state {
+	char name[16];
+	bool asleep;
+	unsigned long sleeps; /* how often it has gone to sleep */
+};
+
+/* Looks at the next thread but for one in the folder of all; false at its end. */
+static bool next_thread(DIR *threads, pid_t except, struct thread_state *thread)
+{
+	char path[320], line[128];
+	struct dirent *entry;
+	FILE *file;
+
+	do {
+		entry = readdir(threads);
+		if (!entry)
+			return false;
+	} while (entry->d_name[0] == '.' || atoi(entry->d_name) == except);
+	memset(thread, 0, sizeof(*thread));
+	snprintf(path, sizeof(path), "/proc/self/task/%s/status", entry->d_name);
+	file = fopen(path, "r");
+	while (file && fgets(line, sizeof(line), file)) {
+		sscanf(line, "Name:\t%15[^\n]", thread->name);
+		thread->asleep |= strncmp(line, "State:\tS", 8) == 0;
+		sscanf(line, "voluntary_ctxt_switches: %lu", &thread->sleeps);
+	}
+	if (file)
+		fclose(file);
+	return true;
+}
+
 /* Whether a thread of this process, but for its first one, has this name. */
 static bool has_thread(const char *wanted)
 {
 	DIR *threads = opendir("/proc/self/task");
+	struct thread_state thread;
 	bool found = false;
 
-	for (struct dirent *entry; threads && !found && (entry = readdir(threads));) {
-		char path[320], name[32] = "";
-		FILE *file;
-
-		if (entry->d_name[0] == '.' || atoi(entry->d_name) == getpid())
-			continue;
-		snprintf(path, sizeof(path), "/proc/self/task/%s/comm", entry->d_name);
-		file = fopen(path, "r");
-		if (file && fgets(name, sizeof(name), file))
-			name[strcspn(name, "\n")] = '\0';
-		found = strcmp(name, wanted) == 0;
-		if (file)
-			fclose(file);
-	}
+	while (threads && !found && next_thread(threads, getpid(), &thread))
+		found = strcmp(thread.name, wanted) == 0;
 	if (threads)
 		closedir(threads);
 	return found;
@@ -656,9 +677,9 @@ void expect_no_event(struct rdma_event_channel *channel, int milliseconds)
 	}
 }
 
-void make_qp(struct rdma_cm_id *id)
+struct ibv_qp_init_attr usual_qp(const struct rdma_cm_id *id)
 {
-	struct ibv_qp_init_attr attr = {
+	return (struct ibv_qp_init_attr){
 		.cap = {
 			.max_send_wr = 4,
 			.max_recv_wr = 4,
@@ -668,6 +689,11 @@ void make_qp(struct rdma_cm_id *id)
 		.qp_type = id->qp_type,
 		.sq_sig_all = 1,
 	};
+}
+
+void make_qp(struct rdma_cm_id *id)
+{
+	struct ibv_qp_init_attr attr = usual_qp(id);
 
 	CHECK_OK(rdma_create_qp(id, NULL, &attr));
 	CHECK(id->qp);
@@ -956,38 +982,19 @@ void rxe_renew(void)
 	rxe_add();
 }
 
-/* How often a thread has gone to sleep; 0 unless it sleeps now. */
-static unsigned long sleeps_of(const char *thread)
-{
-	unsigned long sleeps = 0;
-	bool asleep = false;
-	char path[320], line[128];
-	FILE *file;
-
-	snprintf(path, sizeof(path), "/proc/self/task/%s/status", thread);
-	file = fopen(path, "r");
-	while (file && fgets(line, sizeof(line), file)) {
-		asleep |= strncmp(line, "State:\tS", 8) == 0;
-		sscanf(line, "voluntary_ctxt_switches: %lu", &sleeps);
-	}
-	if (file)
-		fclose(file);
-	return asleep ? sleeps : 0;
-}
-
-/* One more than the sum of it for all threads but the caller; 0 unless all sleep. */
+/*
+ * One more than how often all threads but the caller have gone to sleep; 0 unless
+ * all sleep.
+ */
 static unsigned long others_sleep(void)
 {
 	DIR *threads = opendir("/proc/self/task");
 	unsigned long total = 1, sleeps = 1;
-	char own[16];
+	struct thread_state thread;
 
 	CHECK(threads);
-	snprintf(own, sizeof(own), "%d", (int)gettid());
-	for (struct dirent *entry; sleeps && (entry = readdir(threads));) {
-		if (entry->d_name[0] == '.' || strcmp(entry->d_name, own) == 0)
-			continue;
-		sleeps = sleeps_of(entry->d_name);
+	while (sleeps && next_thread(threads, gettid(), &thread)) {
+		sleeps = thread.asleep ? thread.sleeps : 0;
 		total += sleeps;
 	}
 	closedir(threads);

@@ -200,7 +200,9 @@ int take_event(struct rdma_event_channel *channel, enum rdma_cm_event_type type)
 /* Fails the case if the descriptor becomes readable within this time. */
 void expect_no_event(struct rdma_event_channel *channel, int milliseconds);
 
-/* An RC or UD QP by ps, 4 entries of each kind, CQs made by the library. */
+/* Attributes of an RC or UD QP by ps, 4 entries of each kind. */
+struct ibv_qp_init_attr usual_qp(const struct rdma_cm_id *id);
+/* Such a QP, CQs made by the library. */
 void make_qp(struct rdma_cm_id *id);
 enum ibv_qp_state qp_state(struct ibv_qp *qp);
 

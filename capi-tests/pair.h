@@ -36,20 +36,6 @@ static inline struct rdma_conn_param usual_param(void)
 	};
 }
 
-static inline struct ibv_qp_init_attr usual_qp(struct rdma_cm_id *id)
-{
-	return (struct ibv_qp_init_attr){
-		.cap = {
-			.max_send_wr = 4,
-			.max_recv_wr = 4,
-			.max_send_sge = 1,
-			.max_recv_sge = 1,
-		},
-		.qp_type = id->qp_type,
-		.sq_sig_all = 1,
-	};
-}
-
 /* A listener and a client with its route resolved, no QP. */
 static inline void pair_to_route(struct pair *pair, enum rdma_port_space ps)
 {

@@ -8,8 +8,6 @@
 #include "rsocket_pair.h"
 
 #include <netinet/tcp.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <time.h>
@@ -322,32 +320,18 @@ static void ignore_signal(int number)
 	(void)number;
 }
 
-static atomic_bool interrupted_once;
-
-static void *send_signals(void *argument)
-{
-	/* Until one comes while the thread waits: the first may be too early. */
-	while (!interrupted_once) {
-		poll(NULL, 0, 50);
-		pthread_kill(*(pthread_t *)argument, SIGUSR1);
-	}
-	return NULL;
-}
-
 TEST(interrupted, "[fix] a signal ends waiting with EINTR, even if calls are restarted")
 {
 	struct sigaction action = { .sa_handler = ignore_signal, .sa_flags = SA_RESTART };
-	pthread_t self = pthread_self(), thread;
+	struct interrupter interrupter;
 	struct epoll_event got;
 
 	CHECK_OK(sigaction(SIGUSR1, &action, NULL));
 	make_both();
 	for (int i = 0; i < 2; i++) {
-		interrupted_once = false;
-		CHECK_OK(pthread_create(&thread, NULL, send_signals, &self));
+		start_interrupting(&interrupter);
 		CHECK_ERRNO(both.calls[i].wait(both.sets[i], &got, 1, LONG), EINTR);
-		interrupted_once = true;
-		CHECK_OK(pthread_join(thread, NULL));
+		stop_interrupting(&interrupter);
 	}
 	close_both();
 }

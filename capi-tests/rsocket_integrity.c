@@ -7,18 +7,10 @@
  * The peer is another process, which runs the same code. RSOCKET_MEGABYTES is
  * the amount per direction and case (default 4).
  */
-#include "harness.h"
+#include "rsocket_pair.h"
 
-#include <fcntl.h>
-#include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <rdma/rsocket.h>
 
 enum { PORT = 7611, LONGEST = 200000, PATIENCE = 50 };
 
@@ -205,18 +197,6 @@ struct peer {
 	int fd; /* our end of the connection */
 };
 
-static int listening(void)
-{
-	struct sockaddr *addr = test_addr(PORT);
-	int one = 1, fd = rsocket(AF_INET, SOCK_STREAM, 0);
-
-	CHECK(fd >= 0);
-	CHECK_OK(rsetsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)));
-	CHECK_OK(rbind(fd, addr, addr_length(addr)));
-	CHECK_OK(rlisten(fd, 8));
-	return fd;
-}
-
 static struct peer start_with(void (*serve)(int), void (*configure)(int))
 {
 	struct sockaddr *addr = test_addr(PORT);
@@ -228,7 +208,7 @@ static struct peer start_with(void (*serve)(int), void (*configure)(int))
 	peer.pid = fork();
 	CHECK(peer.pid >= 0);
 	if (peer.pid == 0) {
-		int listener = listening(), fd;
+		int listener = listen_on(addr, 8), fd;
 
 		CHECK_EQ(write(ready[1], "x", 1), 1);
 		fd = raccept(listener, NULL, NULL);

@@ -11,7 +11,9 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -129,6 +131,39 @@ static inline void keep_original_away(void)
 	/* Something that only the library to be tested has. */
 	if (!dlsym(RTLD_DEFAULT, "rdma_set_min_rnr_timer"))
 		SKIP("the original may wait for ever");
+}
+
+/* A thread that interrupts the calls of another. */
+struct interrupter {
+	pthread_t thread;
+	pthread_t target;
+	atomic_bool over;
+};
+
+static inline void *interrupt_calls(void *argument)
+{
+	struct interrupter *interrupter = argument;
+
+	/* Until one comes while the target waits: the first may be too early. */
+	while (!interrupter->over) {
+		poll(NULL, 0, 50);
+		pthread_kill(interrupter->target, SIGUSR1);
+	}
+	return NULL;
+}
+
+/* Sends SIGUSR1 to this thread again and again. */
+static inline void start_interrupting(struct interrupter *interrupter)
+{
+	interrupter->target = pthread_self();
+	interrupter->over = false;
+	CHECK_OK(pthread_create(&interrupter->thread, NULL, interrupt_calls, interrupter));
+}
+
+static inline void stop_interrupting(struct interrupter *interrupter)
+{
+	interrupter->over = true;
+	CHECK_OK(pthread_join(interrupter->thread, NULL));
 }
 
 /* Ends a peer by a signal. */

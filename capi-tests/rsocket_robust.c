@@ -8,7 +8,6 @@
 
 #include <limits.h>
 #include <netinet/tcp.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
@@ -709,34 +708,20 @@ TEST(storm, "[race] a storm of signals costs no byte", .timeout = 60)
 	close_ends(&e);
 }
 
-static atomic_bool interrupted_once;
-
-static void *send_signals(void *argument)
-{
-	/* Until one comes while the thread waits: the first may be too early. */
-	while (!interrupted_once) {
-		poll(NULL, 0, 50);
-		pthread_kill(*(pthread_t *)argument, SIGUSR1);
-	}
-	return NULL;
-}
-
 TEST(interrupted, "a signal ends each call that waits with EINTR")
 {
 	struct sigaction action = { .sa_handler = count_signal };
 	struct ends e = make_ends(test_addr(PORT));
 	ssize_t (*const calls[])(int) = { blocked_receive, blocked_peek, blocked_poll,
 					  blocked_accept };
-	pthread_t self = pthread_self(), thread;
+	struct interrupter interrupter;
 
 	CHECK_OK(sigaction(SIGUSR1, &action, NULL));
 	for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++) {
-		interrupted_once = false;
-		CHECK_OK(pthread_create(&thread, NULL, send_signals, &self));
+		start_interrupting(&interrupter);
 		CHECK_ERRNO((int)calls[i](calls[i] == blocked_accept ? e.listener : e.client),
 			    EINTR);
-		interrupted_once = true;
-		CHECK_OK(pthread_join(thread, NULL));
+		stop_interrupting(&interrupter);
 	}
 	echo(&e);
 	close_ends(&e);

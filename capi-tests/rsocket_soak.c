@@ -3,12 +3,7 @@
  * Many sockets one after another leave nothing behind: no descriptor, no
  * thread, no memory. RSOCKET_CYCLES is their number (default 150).
  */
-#include "harness.h"
-
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <rdma/rsocket.h>
+#include "rsocket_pair.h"
 
 enum { PORT = 7631, WARM_UP = 30 };
 
@@ -70,14 +65,9 @@ static void check_constant(const struct use *before)
  */
 static void serve(int ready)
 {
-	struct sockaddr *addr = test_addr(PORT);
-	int one = 1, listener = rsocket(AF_INET, SOCK_STREAM, 0);
+	int listener = listen_on(test_addr(PORT), 8);
 	struct use before = { 0 };
 
-	CHECK(listener >= 0);
-	CHECK_OK(rsetsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)));
-	CHECK_OK(rbind(listener, addr, addr_length(addr)));
-	CHECK_OK(rlisten(listener, 8));
 	for (int cycle = 0; cycle < cycles(); cycle++) {
 		char data[8];
 		int fd;
@@ -116,9 +106,7 @@ TEST(soak, "75 many sockets one after another leave nothing behind [race]", .tim
 		int fd;
 
 		CHECK_EQ(read(ready[0], &byte, 1), 1);
-		fd = rsocket(AF_INET, SOCK_STREAM, 0);
-		CHECK(fd >= 0);
-		CHECK_OK(rconnect(fd, addr, addr_length(addr)));
+		fd = connect_to(addr);
 		CHECK_EQ(rsend(fd, data, sizeof(data), 0), sizeof(data));
 		CHECK_EQ(rrecv(fd, answer, sizeof(answer), MSG_WAITALL), sizeof(answer));
 		CHECK(!memcmp(data, answer, sizeof(data)));

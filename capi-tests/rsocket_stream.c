@@ -1,67 +1,15 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Stream sockets over RDMA: creation, connection, data, shutdown, polling. */
-#include "harness.h"
+#include "rsocket_pair.h"
 
-#include <fcntl.h>
-#include <poll.h>
-#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/uio.h>
-#include <unistd.h>
-
-#include <rdma/rsocket.h>
 
 enum { PORT = 7601, BULK = 3 << 20 };
 
 typedef int repoll_create_fn(int);
 typedef int repoll_ctl_fn(int, int, int, struct epoll_event *);
 typedef int repoll_wait_fn(int, struct epoll_event *, int, int);
-
-struct ends {
-	int listener;
-	int client;
-	int server;
-};
-
-static int listener(void)
-{
-	struct sockaddr *addr = test_addr(PORT);
-	int one = 1, fd = rsocket(AF_INET, SOCK_STREAM, 0);
-
-	CHECK(fd >= 0);
-	CHECK_OK(rsetsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)));
-	CHECK_OK(rbind(fd, addr, addr_length(addr)));
-	CHECK_OK(rlisten(fd, 8));
-	return fd;
-}
-
-static struct ends ends(void)
-{
-	struct sockaddr *addr = test_addr(PORT);
-	struct ends ends = { .listener = listener() };
-
-	ends.client = rsocket(AF_INET, SOCK_STREAM, 0);
-	CHECK(ends.client >= 0);
-	CHECK_OK(rconnect(ends.client, addr, addr_length(addr)));
-	ends.server = raccept(ends.listener, NULL, NULL);
-	CHECK(ends.server >= 0);
-	return ends;
-}
-
-static void close_all(struct ends *ends)
-{
-	CHECK_OK(rclose(ends->client));
-	CHECK_OK(rclose(ends->server));
-	CHECK_OK(rclose(ends->listener));
-}
-
-static short poll_one(int fd, short events, int timeout)
-{
-	struct pollfd entry = { .fd = fd, .events = events };
-
-	CHECK(rpoll(&entry, 1, timeout) >= 0);
-	return entry.revents;
-}
 
 TEST(kinds, "1 unknown kinds of sockets are ENOTSUP")
 {
@@ -81,29 +29,20 @@ TEST(descriptors, "3 each socket has a descriptor of its own")
 	CHECK_OK(rclose(b));
 }
 
-static int option(int fd, int level, int name)
-{
-	int value = -1;
-	socklen_t length = sizeof(value);
-
-	CHECK_OK(rgetsockopt(fd, level, name, &value, &length));
-	return value;
-}
-
 TEST(defaults, "4 5 sizes by default and as set")
 {
 	int fd = rsocket(AF_INET, SOCK_STREAM, 0), small = 100, large = 65536;
 
-	CHECK_EQ(option(fd, SOL_SOCKET, SO_RCVBUF), 131072);
-	CHECK_EQ(option(fd, SOL_SOCKET, SO_SNDBUF), 131072);
-	CHECK_EQ(option(fd, SOL_RDMA, RDMA_SQSIZE), 384);
-	CHECK_EQ(option(fd, SOL_RDMA, RDMA_RQSIZE), 384);
-	CHECK_EQ(option(fd, SOL_RDMA, RDMA_INLINE), 64);
-	CHECK_EQ(option(fd, SOL_RDMA, RDMA_IOMAPSIZE), 0);
+	CHECK_EQ(option_of(fd, SOL_SOCKET, SO_RCVBUF), 131072);
+	CHECK_EQ(option_of(fd, SOL_SOCKET, SO_SNDBUF), 131072);
+	CHECK_EQ(option_of(fd, SOL_RDMA, RDMA_SQSIZE), 384);
+	CHECK_EQ(option_of(fd, SOL_RDMA, RDMA_RQSIZE), 384);
+	CHECK_EQ(option_of(fd, SOL_RDMA, RDMA_INLINE), 64);
+	CHECK_EQ(option_of(fd, SOL_RDMA, RDMA_IOMAPSIZE), 0);
 	CHECK_OK(rsetsockopt(fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof(small)));
-	CHECK_EQ(option(fd, SOL_SOCKET, SO_SNDBUF), 4096);
+	CHECK_EQ(option_of(fd, SOL_SOCKET, SO_SNDBUF), 4096);
 	CHECK_OK(rsetsockopt(fd, SOL_SOCKET, SO_RCVBUF, &large, sizeof(large)));
-	CHECK_EQ(option(fd, SOL_SOCKET, SO_RCVBUF), 131072);
+	CHECK_EQ(option_of(fd, SOL_SOCKET, SO_RCVBUF), 131072);
 	CHECK_OK(rclose(fd));
 }
 
@@ -113,8 +52,8 @@ TEST(refused, "15 a closed port refuses, SO_ERROR tells once")
 	int fd = rsocket(AF_INET, SOCK_STREAM, 0);
 
 	CHECK_ERRNO(rconnect(fd, addr, addr_length(addr)), ECONNREFUSED);
-	CHECK_EQ(option(fd, SOL_SOCKET, SO_ERROR), ECONNREFUSED);
-	CHECK_EQ(option(fd, SOL_SOCKET, SO_ERROR), 0);
+	CHECK_EQ(option_of(fd, SOL_SOCKET, SO_ERROR), ECONNREFUSED);
+	CHECK_EQ(option_of(fd, SOL_SOCKET, SO_ERROR), 0);
 	CHECK_OK(rclose(fd));
 }
 
@@ -126,19 +65,20 @@ TEST(refused_later, "16 a non-blocking connect to a closed port ends with POLLER
 	CHECK_OK(rfcntl(fd, F_SETFL, O_NONBLOCK));
 	CHECK_ERRNO(rconnect(fd, addr, addr_length(addr)), EINPROGRESS);
 	CHECK(poll_one(fd, POLLOUT, 10000) & POLLERR);
-	CHECK_EQ(option(fd, SOL_SOCKET, SO_ERROR), ECONNREFUSED);
+	CHECK_EQ(option_of(fd, SOL_SOCKET, SO_ERROR), ECONNREFUSED);
 	CHECK_OK(rclose(fd));
 }
 
 TEST(connected_later, "17 a non-blocking connect ends with POLLOUT")
 {
 	struct sockaddr *addr = test_addr(PORT);
-	int listening = listener(), server, fd = rsocket(AF_INET, SOCK_STREAM, 0);
+	int listening = listen_on(test_addr(PORT), 8), server;
+	int fd = rsocket(AF_INET, SOCK_STREAM, 0);
 
 	CHECK_OK(rfcntl(fd, F_SETFL, O_NONBLOCK));
 	CHECK_ERRNO(rconnect(fd, addr, addr_length(addr)), EINPROGRESS);
 	CHECK_EQ(poll_one(fd, POLLOUT, 10000), POLLOUT);
-	CHECK_EQ(option(fd, SOL_SOCKET, SO_ERROR), 0);
+	CHECK_EQ(option_of(fd, SOL_SOCKET, SO_ERROR), 0);
 	server = raccept(listening, NULL, NULL);
 	CHECK(server >= 0);
 	CHECK_OK(rclose(fd));
@@ -160,7 +100,7 @@ static void *answer_late(void *argument)
 TEST(data_later, "rpoll that begins while connecting wakes for data [race]")
 {
 	struct sockaddr *addr = test_addr(PORT);
-	int listening = listener(), fd = rsocket(AF_INET, SOCK_STREAM, 0);
+	int listening = listen_on(test_addr(PORT), 8), fd = rsocket(AF_INET, SOCK_STREAM, 0);
 	pthread_t thread;
 	void *server;
 
@@ -176,7 +116,7 @@ TEST(data_later, "rpoll that begins while connecting wakes for data [race]")
 
 TEST(no_connection, "23 25 raccept on an idle non-blocking listener is EAGAIN; rlisten may be called again")
 {
-	int fd = listener();
+	int fd = listen_on(test_addr(PORT), 8);
 
 	CHECK_OK(rfcntl(fd, F_SETFL, O_NONBLOCK));
 	CHECK_ERRNO(raccept(fd, NULL, NULL), EAGAIN);
@@ -228,18 +168,18 @@ static void *receive_bulk(void *argument)
 
 TEST(bulk, "40 bulk data is intact", .timeout = 60)
 {
-	struct ends e = ends();
+	struct ends e = make_ends(test_addr(PORT));
 	pthread_t sender;
 
 	CHECK_OK(pthread_create(&sender, NULL, send_bulk, &e.client));
 	receive_bulk(&e.server);
 	CHECK_OK(pthread_join(sender, NULL));
-	close_all(&e);
+	close_ends(&e);
 }
 
 TEST(peek, "42 43 45 MSG_PEEK, MSG_WAITALL and MSG_DONTWAIT")
 {
-	struct ends e = ends();
+	struct ends e = make_ends(test_addr(PORT));
 	char buffer[16];
 
 	CHECK_ERRNO((int)rrecv(e.server, buffer, sizeof(buffer), MSG_DONTWAIT), EAGAIN);
@@ -248,12 +188,12 @@ TEST(peek, "42 43 45 MSG_PEEK, MSG_WAITALL and MSG_DONTWAIT")
 	CHECK_EQ(rsend(e.client, "ghij", 4, 0), 4);
 	CHECK_EQ(rrecv(e.server, buffer, 10, MSG_WAITALL), 10);
 	CHECK_OK(memcmp(buffer, "abcdefghij", 10));
-	close_all(&e);
+	close_ends(&e);
 }
 
 TEST(vectors, "46 [fix] a vectored receive fills all vectors")
 {
-	struct ends e = ends();
+	struct ends e = make_ends(test_addr(PORT));
 	char a[3], b[5];
 	struct iovec vectors[] = { { a, sizeof(a) }, { b, sizeof(b) } };
 	struct iovec source[] = { { "ab", 2 }, { "", 0 }, { "cdefgh", 6 } };
@@ -262,14 +202,14 @@ TEST(vectors, "46 [fix] a vectored receive fills all vectors")
 	CHECK(poll_one(e.server, POLLIN, 10000) & POLLIN);
 	CHECK_EQ(rreadv(e.server, vectors, 2), 8);
 	CHECK_OK(memcmp(a, "abc", 3) || memcmp(b, "defgh", 5));
-	close_all(&e);
+	close_ends(&e);
 }
 
 enum { VECTORS = 20, VECTOR = 1500 };
 
 TEST(many_vectors, "47 many vectors are sent in order, across the ends of buffers")
 {
-	struct ends e = ends();
+	struct ends e = make_ends(test_addr(PORT));
 	static unsigned char data[VECTORS * VECTOR], got[sizeof(data)];
 	struct iovec vectors[VECTORS];
 
@@ -291,12 +231,12 @@ TEST(many_vectors, "47 many vectors are sent in order, across the ends of buffer
 		CHECK_EQ(rrecv(e.server, got, sizeof(got), MSG_WAITALL), sizeof(got));
 		CHECK_OK(memcmp(got, data, sizeof(data)));
 	}
-	close_all(&e);
+	close_ends(&e);
 }
 
 TEST(half_close, "48 one side ends sending, the other answers")
 {
-	struct ends e = ends();
+	struct ends e = make_ends(test_addr(PORT));
 	char buffer[8];
 
 	CHECK_EQ(rsend(e.client, "ask", 3, 0), 3);
@@ -307,16 +247,16 @@ TEST(half_close, "48 one side ends sending, the other answers")
 	CHECK_OK(rshutdown(e.server, SHUT_WR));
 	CHECK_EQ(rrecv(e.client, buffer, 4, MSG_WAITALL), 4);
 	CHECK_EQ(rrecv(e.client, buffer, sizeof(buffer), 0), 0);
-	close_all(&e);
+	close_ends(&e);
 }
 
 TEST(after_shutdown, "52 [fix] sending after SHUT_WR is EPIPE")
 {
-	struct ends e = ends();
+	struct ends e = make_ends(test_addr(PORT));
 
 	CHECK_OK(rshutdown(e.client, SHUT_WR));
 	CHECK_ERRNO((int)rsend(e.client, "x", 1, MSG_NOSIGNAL), EPIPE);
-	close_all(&e);
+	close_ends(&e);
 }
 
 TEST(bad, "58 [fix] what is no connected socket is refused")
@@ -342,19 +282,19 @@ static void *shut_down(void *argument)
 
 TEST(wake, "a shutdown ends a receive of another thread")
 {
-	struct ends e = ends();
+	struct ends e = make_ends(test_addr(PORT));
 	pthread_t thread;
 	char byte;
 
 	CHECK_OK(pthread_create(&thread, NULL, shut_down, &e.client));
 	CHECK_EQ(rrecv(e.client, &byte, 1, 0), 0);
 	CHECK_OK(pthread_join(thread, NULL));
-	close_all(&e);
+	close_ends(&e);
 }
 
 TEST(timeout, "60 rpoll does not return before its timeout [race]", .timeout = 30)
 {
-	struct ends e = ends();
+	struct ends e = make_ends(test_addr(PORT));
 	int pipes[2];
 	uint64_t start;
 
@@ -371,7 +311,7 @@ TEST(timeout, "60 rpoll does not return before its timeout [race]", .timeout = 3
 	entries[1].fd = -1;
 	CHECK_EQ(rpoll(entries, 2, 10000), 1);
 	CHECK_EQ(entries[0].revents, POLLIN);
-	close_all(&e);
+	close_ends(&e);
 }
 
 TEST(repoll, "66 67 69 71 [fix] epoll sets behave as epoll(7) says")
@@ -379,7 +319,7 @@ TEST(repoll, "66 67 69 71 [fix] epoll sets behave as epoll(7) says")
 	repoll_create_fn *create = (repoll_create_fn *)library_symbol("repoll_create");
 	repoll_ctl_fn *ctl = (repoll_ctl_fn *)library_symbol("repoll_ctl");
 	repoll_wait_fn *wait = (repoll_wait_fn *)library_symbol("repoll_wait");
-	struct ends e = ends();
+	struct ends e = make_ends(test_addr(PORT));
 	struct epoll_event event = { .events = EPOLLIN, .data.u64 = 11 }, got[4];
 	int set = create(0);
 	struct pollfd outer = { .fd = set, .events = POLLIN };
@@ -414,5 +354,5 @@ TEST(repoll, "66 67 69 71 [fix] epoll sets behave as epoll(7) says")
 	CHECK_OK(ctl(set, EPOLL_CTL_DEL, e.client, NULL));
 	CHECK_ERRNO(wait(set, got, 0, 0), EINVAL);
 	CHECK_OK(rclose(set));
-	close_all(&e);
+	close_ends(&e);
 }
