@@ -16,6 +16,7 @@ mod man;
 mod matrix;
 mod place;
 mod process;
+mod queue;
 mod report;
 mod setup;
 mod symbols;

@@ -116,11 +116,23 @@ impl Place {
         limit: Duration,
         sink: &mut dyn Write,
     ) -> Result<u8> {
+        self.run_sharing(&[], arguments, limit, sink)
+    }
+
+    /// As [`Place::run`], with folders of this machine that it may write to.
+    pub fn run_sharing(
+        &self,
+        folders: &[PathBuf],
+        arguments: &[impl AsRef<str>],
+        limit: Duration,
+        sink: &mut dyn Write,
+    ) -> Result<u8> {
         match &self.kind {
-            Kind::Vm { kernel, root } => machine::run(
-                &self.job(kernel, root.as_deref(), arguments, limit, None),
-                sink,
-            ),
+            Kind::Vm { kernel, root } => {
+                let mut job = self.job(kernel, root.as_deref(), arguments, limit, None);
+                job.shares = folders.to_vec();
+                machine::run(&job, sink)
+            }
             Kind::Host { env } => {
                 let mut command = Command::new(&self.driver.0);
                 command

@@ -17,6 +17,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 
 use crate::library::Library;
+use crate::queue::Taker;
 use crate::report::Suite;
 use crate::{bench, demo, test};
 
@@ -34,6 +35,9 @@ pub struct Args {
     /// Fewer combinations
     #[arg(long)]
     quick: bool,
+    /// The folder with which it takes pieces of a suite that machines share
+    #[arg(long)]
+    taker: Option<PathBuf>,
     /// What to run of the suite; everything when empty
     selection: Vec<String>,
 }
@@ -48,6 +52,15 @@ pub struct Bench {
     pub quick: bool,
     /// What to run of the suite; everything when empty.
     pub selection: Vec<String>,
+    taker: Option<Taker>,
+}
+
+impl Bench {
+    /// The next piece of a suite that machines share, if there is any left.
+    pub fn take_piece(&self) -> Result<Option<String>> {
+        let taker = self.taker.as_ref();
+        taker.context("there is no queue of pieces")?.take()
+    }
 }
 
 impl Args {
@@ -59,6 +72,7 @@ impl Args {
             programs: self.programs.unwrap_or_default(),
             quick: self.quick,
             selection: self.selection,
+            taker: self.taker.map(Taker::of),
         };
         if self.work.starts_with("demo") {
             return demo::inside(&self.work, &bench);

@@ -10,6 +10,7 @@ use anyhow::{Result, ensure};
 use super::{Name, commands, conformance, containers, faults, hosts, preload, soak, srp};
 use crate::library;
 use crate::place::Place;
+use crate::queue::{Queue, Taker};
 use crate::report::{Collector, Suite};
 
 /// The longest one suite may take beside the device.
@@ -91,11 +92,35 @@ impl Beside<'_> {
 
     /// Runs the part beside the device: all of it, or the `selection`.
     pub fn start(&self, selection: &[String], suite: &mut Suite) -> Result<()> {
-        let mut arguments = self.arguments();
-        arguments.extend_from_slice(selection);
+        self.start_sharing(&[], selection, suite)
+    }
+
+    /// Runs a part beside the device that takes pieces of the suite from `queue` as
+    /// `taker`, until there are none; `options` are what else is asked of it.
+    pub fn start_taking(
+        &self,
+        queue: &Queue,
+        taker: &Taker,
+        options: &[String],
+        suite: &mut Suite,
+    ) -> Result<()> {
+        let mut selection = vec!["--taker".to_owned()];
+        selection.push(taker.folder().to_string_lossy().into_owned());
+        selection.extend_from_slice(options);
+        self.start_sharing(&[queue.folder().to_path_buf()], &selection, suite)
+    }
+
+    fn start_sharing(
+        &self,
+        folders: &[PathBuf],
+        selection: &[String],
+        suite: &mut Suite,
+    ) -> Result<()> {
+        let arguments = [&self.arguments(), selection].concat();
+        let mut results = Collector::new(suite);
         let status = self
             .place
-            .run(&arguments, LIMIT, &mut Collector::new(suite))?;
+            .run_sharing(folders, &arguments, LIMIT, &mut results)?;
         ensure!(
             status == 0,
             "the part beside the device ended with status {status}"

@@ -7,6 +7,7 @@
 //! and is not judged. All others must pass on both; the original, which is the
 //! measure and not what is on trial, may need several tries.
 
+use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -93,15 +94,15 @@ fn ended(program: &str) -> String {
 /// The part beside the device.
 pub fn inside(bench: &Bench, suite: &mut Suite) -> Result<()> {
     let mut rows = vec![["case", "original", "ours", ""].map(str::to_owned).to_vec()];
-    for name in &bench.selection {
+    while let Some(name) = bench.take_piece()? {
         println!("# {name}");
-        let program = bench.programs.join(name);
+        let program = bench.programs.join(&name);
         let mut original = results(&program, &[], &Library::Original)?;
         let ours = results(&program, &[], &bench.ours)?;
         for case in &ours {
             retry(&program, case, &mut original)?;
         }
-        suite.record(ended(name), Outcome::Passed);
+        suite.record(ended(&name), Outcome::Passed);
         if ours.is_empty() {
             suite.record(name, Outcome::Failed("no results at all".to_owned()));
         }
@@ -127,14 +128,18 @@ pub fn inside(bench: &Bench, suite: &mut Suite) -> Result<()> {
     Ok(())
 }
 
+/// The programs, those with much source first: they tend to take long, and the
+/// last to begin should not be one that all machines then wait for.
 fn programs() -> Result<Vec<String>> {
-    let list = process::output(
-        Command::new("make")
-            .args(["--silent", "-C"])
-            .arg(workspace::root().join("capi-tests"))
-            .arg("list"),
-    )?;
-    Ok(list.split_whitespace().map(str::to_owned).collect())
+    let folder = workspace::root().join("capi-tests");
+    let mut make = Command::new("make");
+    let list = process::output(make.args(["--silent", "-C"]).arg(&folder).arg("list"))?;
+    let mut programs: Vec<_> = list.split_whitespace().map(str::to_owned).collect();
+    programs.sort_by_cached_key(|name| {
+        let source = folder.join(format!("{name}.c"));
+        Reverse(source.metadata().map_or(0, |file| file.len()))
+    });
+    Ok(programs)
 }
 
 /// Lets the original try a case again, if it failed what it is expected to pass

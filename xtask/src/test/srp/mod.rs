@@ -92,12 +92,12 @@ pub(super) fn run(beside: &Beside, alone: bool, suite: &mut Suite) -> Result<()>
     shares.run(beside, suite)
 }
 
-/// What can be selected: names of cases, and [`HOSTILE`].
+/// What machines share: cases by their names, and [`HOSTILE`].
 fn pieces() -> impl Iterator<Item = &'static str> {
     std::iter::once(HOSTILE).chain(cases().map(|case| case.name))
 }
 
-/// What selects the cases of [`hostile`], which are one after another in one
+/// What stands for the cases of [`hostile`], which are one after another in one
 /// program.
 const HOSTILE: &str = "hostile";
 
@@ -199,24 +199,21 @@ fn close(target: Target, session: Session) -> Result<String> {
 pub fn inside(bench: &Bench, suite: &mut Suite) -> Result<()> {
     let dir = std::env::temp_dir().join(format!("srp-{}", std::process::id()));
     std::fs::create_dir_all(&dir)?;
-    let (lengths, selection): (Vec<_>, Vec<_>) = bench
-        .selection
-        .iter()
-        .map(String::as_str)
-        .partition(|text| *text == FULL_LENGTH);
+    let long = bench.selection.iter().any(|text| text == FULL_LENGTH);
     let lab = Arc::new(Lab {
         program: program(&bench.programs)?,
         programs: bench.programs.clone(),
         library: bench.ours.clone(),
         dir,
-        size: if lengths.is_empty() { USUAL } else { FULL },
+        size: if long { FULL } else { USUAL },
     });
-    let selected =
-        |name: &str| selection.is_empty() || selection.iter().any(|text| name.contains(text));
-    if selected(HOSTILE) {
-        hostile::run(&lab, &bench.programs, suite)?;
-    }
-    for case in cases().filter(|case| selected(case.name)) {
+    while let Some(piece) = bench.take_piece()? {
+        if piece == HOSTILE {
+            hostile::run(&lab, &bench.programs, suite)?;
+            continue;
+        }
+        let case = cases().find(|case| case.name == piece);
+        let case = case.with_context(|| format!("there is no case {piece}"))?;
         if bench.quick && case.thorough {
             suite.record(case.name, Outcome::Skipped("--quick".to_owned()));
             continue;
@@ -268,13 +265,13 @@ pub fn program(programs: &Path) -> Result<Program> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
-    fn a_name_selects_one_piece() {
-        for name in pieces() {
-            let selected = pieces().filter(|other| other.contains(name));
-            assert_eq!(selected.collect::<Vec<_>>(), [name]);
-        }
+    fn each_piece_has_a_name_of_its_own() {
+        let names: BTreeSet<_> = pieces().collect();
+        assert_eq!(names.len(), pieces().count());
     }
 }
