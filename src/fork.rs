@@ -17,6 +17,7 @@ use std::any::Any;
 use std::cell::{RefCell, UnsafeCell};
 use std::thread;
 
+use crate::cancel::Uncancelled;
 use crate::cm;
 use crate::error::Result;
 use crate::lock::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -133,6 +134,8 @@ impl<T> Once<T> {
             return Ok(value);
         }
         watch();
+        // Nor are others to wait for a thread that was cancelled.
+        let _uncancelled = Uncancelled::throughout();
         let _making = locked(self.making.get_or_renew(|| Mutex::new(())));
         match self.get() {
             Some(value) => Ok(value),
@@ -233,6 +236,7 @@ impl<T> PerProcess<T> {
         if let Some(value) = *current {
             return Ok(value);
         }
+        let _uncancelled = Uncancelled::throughout();
         let value = make()?;
         *current = Some(value);
         Ok(value)

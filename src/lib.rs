@@ -10,6 +10,7 @@
 //! long to look before a sleep.
 
 pub mod abi;
+mod cancel;
 pub mod capi;
 pub mod cm;
 pub mod diag;

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::cancel::Uncancelled;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
 /// Environment variable that turns the writer on: `error`, `warn`, `info`,
@@ -83,6 +84,7 @@ fn line(pid: u32, level: Level, message: &std::fmt::Arguments<'_>) -> String {
 /// Writes a line in one piece, so that lines of several threads and processes
 /// do not mix. There is nobody to tell if it fails.
 fn write_line(line: &str) {
+    let _whole = Uncancelled::throughout();
     // SAFETY: the buffer is readable for its length.
     unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len()) };
 }

@@ -7,10 +7,11 @@
 //! the only way through which the crate does that. Which commands exist is
 //! said in [`super::ucma`].
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::mem::size_of;
 use std::os::fd::RawFd;
 
+use crate::cancel::Uncancelled;
 use crate::error::{Error, Result};
 
 use super::plain::{Plain, wire};
@@ -188,16 +189,13 @@ unsafe fn write_command<C: Command>(
     };
     let result = loop {
         let bytes: *const c_void = (&raw const packet).cast();
+        let uncancelled = (!C::WAITS).then(Uncancelled::throughout);
         // SAFETY: `packet` is `len` readable bytes without padding (the
         // assertion above and both members being plain). The kernel writes at
         // most `room` bytes to `reply`, which the caller vouches for.
-        let written = unsafe {
-            if C::WAITS {
-                libc::write(fd, bytes, len)
-            } else {
-                write_uncancelled(fd, bytes, len)
-            }
-        };
+        let written = unsafe { libc::write(fd, bytes, len) };
+        // `errno` stays as it is.
+        drop(uncancelled);
         let result = judge(written, len, C::STEP);
         let interrupted = result.is_err_and(|error| error.errno() == libc::EINTR);
         if !interrupted || C::WAITS {
@@ -206,30 +204,6 @@ unsafe fn write_command<C: Command>(
     };
     log::trace!("fd {fd}: {} (command {}): {result:?}", C::STEP, C::NUMBER);
     result
-}
-
-unsafe extern "C" {
-    /// pthread_setcancelstate(3).
-    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
-}
-
-/// Of `<pthread.h>`.
-const PTHREAD_CANCEL_DISABLE: c_int = 1;
-
-/// As write(2), but no cancellation point. It is still the C library's function,
-/// which programs and tools may have replaced.
-///
-/// # Safety
-/// As for write(2).
-unsafe fn write_uncancelled(fd: RawFd, bytes: *const c_void, len: usize) -> isize {
-    let mut before = 0;
-    // SAFETY: a state, and room for one.
-    unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &mut before) };
-    // SAFETY: the caller vouches for the arguments.
-    let written = unsafe { libc::write(fd, bytes, len) };
-    // SAFETY: the state that was; none is asked for. `errno` stays as it is.
-    unsafe { pthread_setcancelstate(before, std::ptr::null_mut()) };
-    written
 }
 
 /// What the result of `write(2)` says about a command of `len` bytes.

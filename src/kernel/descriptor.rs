@@ -2,6 +2,7 @@
 
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
+use crate::cancel::Uncancelled;
 use crate::error::{Error, Result};
 
 /// What a system call that opens a descriptor has returned, for `step`.
@@ -23,6 +24,7 @@ pub unsafe fn opened(fd: RawFd, step: &'static str) -> Result<OwnedFd> {
 /// are opened. `None` if `/proc` is not there.
 #[must_use]
 pub fn table_size() -> Option<usize> {
+    let _whole = Uncancelled::throughout();
     let status = std::fs::read_to_string("/proc/thread-self/status").ok()?;
     let line = status
         .lines()

@@ -45,6 +45,7 @@ pub struct Endpoint {
     receive: Region,
     completions: Queue,
     places: Places,
+    post_send: dispatch::PostSend,
 }
 
 impl Endpoint {
@@ -77,6 +78,10 @@ impl Endpoint {
         } = prepared;
         id.state().writes_only = true;
         pair.attach(id)?;
+        let device = id.require_device()?;
+        // SAFETY: the identifier keeps its device open.
+        let post_send =
+            unsafe { dispatch::poster(device.context(), device.posts_by_system_call()) };
         let endpoint = Self {
             id: Arc::clone(id),
             send: OnceCell::new(),
@@ -84,6 +89,7 @@ impl Endpoint {
             places: Places::new(sizes.receives),
             sizes,
             completions: completions.used(),
+            post_send,
         };
         if endpoint.sizes.inline < MAPPING_LEN {
             // Control messages need it, and they cannot fail.
@@ -328,7 +334,7 @@ impl Endpoint {
         let status = with_requests(self.sizes.carrier, write, parts, flags, |requests| {
             // SAFETY: the queue pair lives as long as the endpoint; the
             // requests and their parts live until the call ends.
-            unsafe { dispatch::post_send(self.id.qp(), requests, &mut bad) }
+            unsafe { (self.post_send)(self.id.qp(), requests, &mut bad) }
         });
         if status != 0 {
             return Err(failure(status, "post a send"));

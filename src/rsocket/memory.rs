@@ -5,6 +5,7 @@
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{Ordering, compiler_fence};
 
+use crate::cancel::Uncancelled;
 use crate::error::{Error, Result};
 use crate::fork::Renewed;
 use crate::lock::{Mutex, locked};
@@ -50,6 +51,7 @@ impl Registration {
             Access::Local => IBV_ACCESS_LOCAL_WRITE,
             Access::RemoteWrite => IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,
         };
+        let _whole = Uncancelled::throughout();
         // SAFETY: the caller vouches for the domain; the kernel checks the
         // memory.
         let mr = unsafe { ibv_reg_mr(pd, base.cast(), length, flags as i32) };
@@ -88,6 +90,7 @@ impl Drop for Registration {
 /// # Safety
 /// `mr` is registered, and nobody uses it any more.
 unsafe fn deregister(mr: NonNull<ibv_mr>) -> bool {
+    let _whole = Uncancelled::throughout();
     // SAFETY: the caller vouches for it.
     let status = unsafe { ibv_dereg_mr(mr.as_ptr()) };
     if status != 0 {

@@ -2,16 +2,18 @@
 //! descriptors: `rpoll` and `rselect`.
 
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use libc::pollfd;
 
+use crate::cancel::{Uncancelled, holding};
 use crate::error::{Error, Result};
 
 use super::looking::Wait;
 use super::socket::Socket;
 use super::sockets;
-use super::wait::{Wake, readable, sleep, sleep_for};
+use super::wait::{Registered, Wake, readable, sleep, sleep_for};
 
 /// Entries of the kernel's list before those of the call.
 const WAKE: usize = 0;
@@ -69,6 +71,7 @@ pub fn poll(entries: &mut [pollfd], timeout: Option<Duration>) -> Result<usize> 
     if found == entries.len() && (ready > 0 || at_once) {
         return Ok(ready);
     }
+    let _uncancelled = Uncancelled::but_in_sleeps();
     let mut sockets = Sockets::find(entries);
     if ready > 0 || at_once {
         return sockets.look(entries);
@@ -87,7 +90,8 @@ pub fn poll(entries: &mut [pollfd], timeout: Option<Duration>) -> Result<usize> 
         }
     }
     wait.sleeps();
-    let ready = sockets.sleep(entries, deadline)?;
+    let sleeper = Sleeper::new(sockets, entries)?;
+    let ready = holding(sleeper, |sleeper| sleeper.sleep(entries, deadline))?;
     if ready > 0 {
         wait.woken();
     }
@@ -170,25 +174,37 @@ impl Sockets {
         }
         ready
     }
+}
+
+/// What a call that sleeps has.
+struct Sleeper {
+    sockets: Sockets,
+    /// With each of the sockets.
+    _registered: Vec<Registered>,
+    wake: Arc<Wake>,
+    /// What the kernel is asked.
+    list: Vec<pollfd>,
+}
+
+impl Sleeper {
+    fn new(sockets: Sockets, entries: &[pollfd]) -> Result<Self> {
+        let wake = Wake::of_thread()?;
+        let waiters = sockets.list.iter().map(|it| it.socket.common().waiters());
+        Ok(Self {
+            _registered: waiters.map(|waiters| waiters.register(&wake)).collect(),
+            list: sockets.kernel_list(entries, Some(&wake)),
+            sockets,
+            wake,
+        })
+    }
 
     fn sleep(&mut self, entries: &mut [pollfd], deadline: Option<Instant>) -> Result<usize> {
-        let wake = Wake::of_thread()?;
-        let sockets: Vec<_> = self
-            .list
-            .iter()
-            .map(|polled| polled.socket.clone())
-            .collect();
-        let _registered: Vec<_> = sockets
-            .iter()
-            .map(|socket| socket.common().waiters().register(&wake))
-            .collect();
-        let mut list = self.kernel_list(entries, Some(&wake));
         loop {
             let mut ready = 0;
-            for polled in &mut self.list {
+            for polled in &mut self.sockets.list {
                 let armed = polled.socket.notifier().is_some_and(|notifier| {
                     // A socket that has connected meanwhile had none before.
-                    if let Some(entry) = list.get_mut(polled.place.saturating_add(1)) {
+                    if let Some(entry) = self.list.get_mut(polled.place.saturating_add(1)) {
                         entry.fd = notifier.notification_fd();
                     }
                     notifier.arm()
@@ -198,20 +214,20 @@ impl Sockets {
                 let stale = armed || polled.has_changed();
                 ready += usize::from(stale && polled.check(entries));
             }
-            let ordinary = self.list.len() < self.total;
+            let ordinary = self.sockets.list.len() < self.sockets.total;
             if ready > 0 && !ordinary {
                 return Ok(ready);
             }
             let happened = if ready > 0 {
-                sleep_for(&mut list, Some(Duration::ZERO))?
+                sleep_for(&mut self.list, Some(Duration::ZERO))?
             } else {
-                sleep(&mut list, deadline)?
+                sleep(&mut self.list, deadline)?
             };
-            ready = ready.saturating_add(self.take_ordinary(entries, &list));
+            ready = ready.saturating_add(self.sockets.take_ordinary(entries, &self.list));
             if ready > 0 || happened == 0 {
                 return Ok(ready);
             }
-            let ready = self.acknowledge(entries, &list, &wake);
+            let ready = self.acknowledge(entries);
             if ready > 0 {
                 return Ok(ready);
             }
@@ -220,14 +236,14 @@ impl Sockets {
 
     /// Takes the notifications that ended a sleep, and looks at the sockets
     /// they came from; returns how many of them report something.
-    fn acknowledge(&mut self, entries: &mut [pollfd], list: &[pollfd], wake: &Wake) -> usize {
-        let woken = list.get(WAKE).is_some_and(|entry| entry.revents != 0);
+    fn acknowledge(&mut self, entries: &mut [pollfd]) -> usize {
+        let woken = self.list.get(WAKE).is_some_and(|entry| entry.revents != 0);
         if woken {
-            wake.clear();
+            self.wake.clear();
         }
         let mut ready = 0;
-        for polled in &mut self.list {
-            let entry = list.get(polled.place.saturating_add(1));
+        for polled in &mut self.sockets.list {
+            let entry = self.list.get(polled.place.saturating_add(1));
             let notified = entry.is_some_and(|entry| entry.revents != 0);
             if notified && let Some(notifier) = polled.socket.notifier() {
                 notifier.take_notification();
@@ -312,10 +328,20 @@ pub fn select(count: usize, sets: &mut Sets<'_>, timeout: Option<Duration>) -> R
             });
         }
     }
+    holding(entries, |entries| select_of(count, sets, entries, timeout))
+}
+
+/// As [`select`], of these entries.
+fn select_of(
+    count: usize,
+    sets: &mut Sets<'_>,
+    entries: &mut [pollfd],
+    timeout: Option<Duration>,
+) -> Result<usize> {
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     loop {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let ready = poll(&mut entries, left)?;
+        let ready = poll(entries, left)?;
         if ready == 0 || entries.iter().any(|entry| asked(sets, entry)) {
             break;
         }

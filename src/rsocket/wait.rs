@@ -11,6 +11,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::cancel::{Uncancelled, at_end, holding, may_end};
 use crate::error::{Error, Result};
 use crate::fork;
 use crate::kernel::descriptor::opened;
@@ -70,6 +71,7 @@ impl Wake {
     /// Makes it readable.
     pub fn signal(&self) {
         let one = 1u64.to_ne_bytes();
+        let _whole = Uncancelled::throughout();
         // SAFETY: eight readable bytes. It fails only when the counter is
         // full, and then the descriptor is readable.
         unsafe { libc::write(self.as_raw_fd(), one.as_ptr().cast(), one.len()) };
@@ -78,6 +80,7 @@ impl Wake {
     /// Makes it unreadable.
     pub fn clear(&self) {
         let mut count = [0u8; 8];
+        let _whole = Uncancelled::throughout();
         // SAFETY: eight writable bytes; the descriptor does not block.
         unsafe { libc::read(self.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
     }
@@ -143,10 +146,10 @@ impl Notes {
 
 impl Waiters {
     /// Registers `wake` until the result is dropped.
-    pub fn register<'a>(&'a self, wake: &Arc<Wake>) -> Registered<'a> {
+    pub fn register(self: &Arc<Self>, wake: &Arc<Wake>) -> Registered {
         self.add(wake, None);
         Registered {
-            waiters: self,
+            waiters: Arc::clone(self),
             wake: Arc::clone(wake),
         }
     }
@@ -202,15 +205,40 @@ impl Waiters {
 }
 
 /// A registration with [`Waiters`].
-pub struct Registered<'a> {
-    waiters: &'a Waiters,
+pub struct Registered {
+    waiters: Arc<Waiters>,
     wake: Arc<Wake>,
 }
 
-impl Drop for Registered<'_> {
+impl Registered {
+    /// What is woken.
+    pub fn wake(&self) -> &Wake {
+        &self.wake
+    }
+}
+
+impl Drop for Registered {
     fn drop(&mut self) {
         self.waiters.remove(&self.wake);
     }
+}
+
+/// What threads wait for. A thread that waits has one counted reference to it, on its
+/// stack.
+pub trait Awaited {
+    /// Lets go of that reference, when the thread has ended where it slept.
+    ///
+    /// # Safety
+    /// It lies in an [`Arc`], and the caller takes over a counted reference.
+    unsafe fn let_go(this: *const Self);
+}
+
+/// Runs `body`, in which the calling thread sleeps and may end: `awaited` is let go
+/// then.
+pub fn sleeping<T: Awaited + 'static, R>(awaited: &T, body: impl FnOnce() -> R) -> R {
+    let awaited: *const T = awaited;
+    // SAFETY: the thread has ended, and its reference has no other owner.
+    at_end(move || unsafe { T::let_go(awaited) }, body)
 }
 
 /// What tells of completions that nobody has looked at yet.
@@ -234,12 +262,14 @@ pub trait Notifier {
 
 /// Tries until `attempt` does not fail with `EAGAIN`, sleeping in between
 /// unless `nonblocking`, until `deadline`. Those who change what it depends on
-/// tell `waiters`, the device tells `notifier`.
+/// tell `waiters`, those of `awaited`; the device tells `notifier`. The thread may be
+/// cancelled while it sleeps.
 ///
 /// # Errors
 /// Those of `attempt`, `EINTR`; `EAGAIN` at the deadline.
-pub fn wait_for<R>(
-    waiters: &Waiters,
+pub fn wait_for<T: Awaited + 'static, R>(
+    awaited: &T,
+    waiters: &Arc<Waiters>,
     notifier: Option<&dyn Notifier>,
     nonblocking: bool,
     deadline: Option<Instant>,
@@ -249,7 +279,7 @@ pub fn wait_for<R>(
     if nonblocking || !again(&first) {
         return first;
     }
-    wait_longer(waiters, notifier, deadline, &mut attempt)
+    wait_longer(awaited, waiters, notifier, deadline, &mut attempt)
 }
 
 /// Whether an attempt was in vain.
@@ -262,8 +292,9 @@ pub fn again<R>(result: &Result<R>) -> bool {
 /// # Errors
 /// As for [`wait_for`].
 #[cold]
-pub fn wait_longer<R>(
-    waiters: &Waiters,
+pub fn wait_longer<T: Awaited + 'static, R>(
+    awaited: &T,
+    waiters: &Arc<Waiters>,
     notifier: Option<&dyn Notifier>,
     deadline: Option<Instant>,
     attempt: &mut dyn FnMut() -> Result<R>,
@@ -284,10 +315,25 @@ pub fn wait_longer<R>(
             return result;
         }
     }
-    let wake = Wake::of_thread()?;
-    let _registered = waiters.register(&wake);
-    let notification = notifier.map_or(-1, Notifier::notification_fd);
+    let _uncancelled = Uncancelled::but_in_sleeps();
+    let registered = waiters.register(&Wake::of_thread()?);
     wait.sleeps();
+    sleeping(awaited, || {
+        holding(registered, |registered| {
+            sleep_until(registered.wake(), notifier, deadline, wait, attempt)
+        })
+    })
+}
+
+/// The sleeps of [`wait_longer`], which end by `wake` and by `notifier`.
+fn sleep_until<R>(
+    wake: &Wake,
+    notifier: Option<&dyn Notifier>,
+    deadline: Option<Instant>,
+    wait: Wait,
+    attempt: &mut dyn FnMut() -> Result<R>,
+) -> Result<R> {
+    let notification = notifier.map_or(-1, Notifier::notification_fd);
     loop {
         if let Some(notifier) = notifier {
             notifier.arm();
@@ -348,16 +394,10 @@ pub fn sleep_for(entries: &mut [libc::pollfd], limit: Option<Duration>) -> Resul
     let timeout = limit
         .as_ref()
         .map_or(std::ptr::null(), |limit| &raw const *limit);
+    let (list, length) = (entries.as_mut_ptr(), entries.len() as libc::nfds_t);
     // SAFETY: the entries are exclusively borrowed; the timeout is null or
     // lives until the call ends.
-    let ready = unsafe {
-        libc::ppoll(
-            entries.as_mut_ptr(),
-            entries.len() as libc::nfds_t,
-            timeout,
-            std::ptr::null(),
-        )
-    };
+    let ready = may_end(|| unsafe { libc::ppoll(list, length, timeout, std::ptr::null()) });
     usize::try_from(ready).map_err(|_| Error::last_os("wait for descriptors"))
 }
 
@@ -381,7 +421,7 @@ mod tests {
 
     #[test]
     fn a_waiter_is_woken_by_others_but_not_by_itself() {
-        let waiters = Waiters::default();
+        let waiters = Arc::new(Waiters::default());
         let own = Wake::of_thread().unwrap();
         let other = Arc::new(Wake::new().unwrap());
         let _own = waiters.register(&own);

@@ -5,6 +5,7 @@ use std::ffi::c_int;
 use libc::{sockaddr, socklen_t};
 
 use super::argument::{copy_address, datagram_address};
+use crate::cancel::Uncancelled;
 use crate::capi::argument::{address, enter};
 use crate::capi::convert::respond;
 use crate::error::Error;
@@ -35,6 +36,7 @@ unsafe fn is_unspecified(addr: *const sockaddr) -> bool {
 /// It takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rsocket(domain: c_int, r#type: c_int, protocol: c_int) -> c_int {
+    let _whole = Uncancelled::throughout();
     enter("rsocket");
     respond("rsocket", sockets::create(domain, r#type, protocol))
 }
@@ -53,6 +55,7 @@ pub unsafe extern "C" fn rsocket(domain: c_int, r#type: c_int, protocol: c_int) 
 )]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rbind(socket: c_int, addr: *const sockaddr, addrlen: socklen_t) -> c_int {
+    let _whole = Uncancelled::throughout();
     let result = sockets::any(socket).and_then(|socket| {
         // SAFETY: the caller vouches for the address.
         let addr = unsafe { address(addr) }?;
@@ -74,6 +77,7 @@ pub unsafe extern "C" fn rbind(socket: c_int, addr: *const sockaddr, addrlen: so
 /// It takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rlisten(socket: c_int, backlog: c_int) -> c_int {
+    let _whole = Uncancelled::throughout();
     respond(
         "rlisten",
         sockets::stream(socket).and_then(|stream| stream.listen(backlog)),
@@ -136,6 +140,7 @@ pub unsafe extern "C" fn rconnect(
     addr: *const sockaddr,
     addrlen: socklen_t,
 ) -> c_int {
+    let _uncancelled = Uncancelled::but_in_sleeps();
     let result = sockets::any(socket).and_then(|socket| {
         // SAFETY: the caller vouches for the address.
         let nobody = unsafe { is_unspecified(addr) };
@@ -163,6 +168,7 @@ pub unsafe extern "C" fn rconnect(
 /// It takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rshutdown(socket: c_int, how: c_int) -> c_int {
+    let _whole = Uncancelled::throughout();
     let result = sockets::any(socket).and_then(|socket| {
         let directions = match how {
             libc::SHUT_RD => Directions::Read,
@@ -192,5 +198,6 @@ pub unsafe extern "C" fn rshutdown(socket: c_int, how: c_int) -> c_int {
 /// It takes no pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rclose(socket: c_int) -> c_int {
+    let _whole = Uncancelled::throughout();
     respond("rclose", sockets::close(socket))
 }

@@ -55,6 +55,7 @@ pub struct Device {
     max_responder_resources: u8,
     max_initiator_depth: u8,
     max_queue: u32,
+    posts_by_system_call: bool,
     pd: OnceCell<Shared<ibv_pd>>,
     xrcd: OnceCell<Shared<ibv_xrcd>>,
     removed: AtomicBool,
@@ -65,6 +66,9 @@ pub struct Device {
 unsafe impl Send for Device {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Device {}
+
+/// Vendors of the kernel's devices that are software: none, soft-RoCE, soft-iWARP.
+const SOFTWARE: [u32; 3] = [0, 0xFF_FFFF, 0x62_6D74];
 
 /// Depths are bytes in the connection manager's messages.
 fn depth(limit: i32) -> u8 {
@@ -99,6 +103,7 @@ impl Device {
             max_responder_resources: 0,
             max_initiator_depth: 0,
             max_queue: 0,
+            posts_by_system_call: true,
             pd: OnceCell::new(),
             xrcd: OnceCell::new(),
             removed: AtomicBool::new(false),
@@ -115,6 +120,7 @@ impl Device {
         opened.max_initiator_depth = depth(attr.max_qp_init_rd_atom);
         let most = attr.max_qp_wr.min(attr.max_cqe / 2);
         opened.max_queue = u32::try_from(most).unwrap_or(0);
+        opened.posts_by_system_call = SOFTWARE.contains(&attr.vendor_id);
         opened.ports = (1..=attr.phys_port_cnt)
             .map(|port| opened.query_link_layer(port))
             .collect();
@@ -202,6 +208,12 @@ impl Device {
     /// queue, which has an entry for all of them.
     pub fn max_queue(&self) -> u32 {
         self.max_queue
+    }
+
+    /// Whether the device is one of the kernel's software, which is told of each send by
+    /// a system call.
+    pub fn posts_by_system_call(&self) -> bool {
+        self.posts_by_system_call
     }
 
     /// The protection domain that identifiers of this device get, allocated

@@ -37,12 +37,19 @@ impl Datagram {
             );
             return;
         }
-        let left = wait_for(self.common.waiters(), Some(&*self), false, deadline, || {
-            if self.has_ended() {
-                return Ok(());
-            }
-            Err(Error::new(libc::EAGAIN, "send what is left"))
-        });
+        let left = wait_for(
+            &*self,
+            self.common.waiters(),
+            Some(&*self),
+            false,
+            deadline,
+            || {
+                if self.has_ended() {
+                    return Ok(());
+                }
+                Err(Error::new(libc::EAGAIN, "send what is left"))
+            },
+        );
         if let Err(error) = left {
             log::info!("datagrams may be lost: {error}");
         }

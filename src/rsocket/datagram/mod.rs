@@ -39,6 +39,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
+use crate::cancel::Uncancelled;
 use crate::error::{Error, Result};
 use crate::kernel::epoll::Epoll;
 use crate::lock::{Mutex, MutexGuard, OnceCell, locked};
@@ -50,7 +51,7 @@ use super::common::Common;
 use super::events::Channel;
 use super::service;
 use super::settings::Defaults;
-use super::wait::Notifier;
+use super::wait::{Awaited, Notifier};
 
 /// A datagram socket.
 #[derive(Debug)]
@@ -168,6 +169,7 @@ impl Datagram {
     /// What `poll(2)` would say of the events `interest`, those that are
     /// always reported included.
     pub fn poll(&self, interest: i16) -> i16 {
+        let _uncancelled = Uncancelled::throughout();
         let (readable, writable) = self.with_core(|core| (core.can_receive(), core.can_send()));
         let mut ready = 0;
         if readable {
@@ -187,6 +189,13 @@ impl Datagram {
         if let Some(channel) = self.channel.get() {
             service::forget(channel.descriptor(), self);
         }
+    }
+}
+
+impl Awaited for Datagram {
+    unsafe fn let_go(this: *const Self) {
+        // SAFETY: the caller vouches for it.
+        unsafe { Arc::decrement_strong_count(this) };
     }
 }
 

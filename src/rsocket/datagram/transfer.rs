@@ -9,6 +9,7 @@ use super::core::{Core, Local, Way};
 use super::endpoint::SLOT;
 use super::header::{self, Purpose, plain};
 use super::inbox::Received;
+use crate::cancel::Uncancelled;
 use crate::error::{Error, Result};
 use crate::lock::locked;
 use crate::rsocket::vectors::Cursor;
@@ -28,6 +29,7 @@ impl Datagram {
         dest: Option<SocketAddr>,
         flags: i32,
     ) -> Result<usize> {
+        let _uncancelled = Uncancelled::but_in_sleeps();
         self.check()?;
         self.start()?;
         let length = data.remaining();
@@ -41,6 +43,7 @@ impl Datagram {
         let nonblocking = self.common.is_nonblocking() || flags & libc::MSG_DONTWAIT != 0;
         let deadline = self.common.send_timeout().deadline();
         let way = wait_for(
+            &**self,
             self.common.waiters(),
             Some(&**self),
             nonblocking,
@@ -103,6 +106,7 @@ impl Datagram {
     /// `EINVAL` before the socket has an address, `EAGAIN`, `EINTR`,
     /// `ECONNREFUSED` for an earlier datagram to the only peer.
     pub fn receive(&self, target: &mut Cursor<'_>, flags: i32) -> Result<Received> {
+        let _uncancelled = Uncancelled::but_in_sleeps();
         if self.started.get().is_none() {
             return Err(Error::invalid("receive on a socket without an address"));
         }
@@ -110,6 +114,7 @@ impl Datagram {
         let peek = flags & libc::MSG_PEEK != 0;
         let deadline = self.common.receive_timeout().deadline();
         wait_for(
+            self,
             self.common.waiters(),
             Some(self),
             nonblocking,

@@ -1,10 +1,12 @@
 //! Waiting on a set: which events of sockets and of ordinary members there are.
 
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
 use std::time::Instant;
 
 use libc::epoll_event;
 
+use crate::cancel::Uncancelled;
 use crate::error::{Error, Result};
 use crate::lock::atomic::Ordering;
 use crate::lock::locked;
@@ -12,6 +14,13 @@ use crate::lock::locked;
 use super::member::{EDGE, Member, Members};
 use super::set::{Set, Tag};
 use crate::rsocket::wait;
+
+impl wait::Awaited for Set {
+    unsafe fn let_go(this: *const Self) {
+        // SAFETY: the caller vouches for it.
+        unsafe { Arc::decrement_strong_count(this) };
+    }
+}
 
 impl Set {
     /// Events of sockets and ordinary members that are there now, and whether
@@ -164,6 +173,7 @@ impl Set {
         events: &mut [epoll_event],
         deadline: Option<Instant>,
     ) -> Result<usize> {
+        let _uncancelled = Uncancelled::but_in_sleeps();
         loop {
             if self.closed.load(Ordering::Acquire) {
                 return Err(Error::new(libc::EBADF, "wait on a closed epoll set"));
@@ -176,7 +186,7 @@ impl Set {
                 continue;
             }
             let mut entries = [wait::readable(self.epoll.as_raw_fd())];
-            if wait::sleep(&mut entries, deadline)? == 0 {
+            if wait::sleeping(self, || wait::sleep(&mut entries, deadline))? == 0 {
                 return Ok(0);
             }
         }

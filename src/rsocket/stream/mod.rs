@@ -44,7 +44,7 @@ use super::keepalive::Keepalive;
 use super::option::Options;
 use super::service;
 use super::settings::Defaults;
-use super::wait::{self, Notifier};
+use super::wait::{self, Awaited, Notifier};
 use super::wire::{ConnData, IB_HEADER_LEN};
 
 use listen::{Accepting, Listener};
@@ -320,6 +320,7 @@ impl Stream {
     ) -> Result<R> {
         let notifier = connection.map(|connection| connection as &dyn Notifier);
         wait::wait_for(
+            self,
             self.common.waiters(),
             notifier,
             nonblocking,
@@ -372,6 +373,13 @@ fn unmapped(addr: &SockAddr) -> SockAddr {
             .to_ipv4_mapped()
             .map_or(*addr, |ip| SockAddr::v4(ip, addr.port())),
         _ => *addr,
+    }
+}
+
+impl Awaited for Stream {
+    unsafe fn let_go(this: *const Self) {
+        // SAFETY: the caller vouches for it.
+        unsafe { Arc::decrement_strong_count(this) };
     }
 }
 

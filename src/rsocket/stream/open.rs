@@ -5,6 +5,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use crate::abi::*;
+use crate::cancel::{at_end, holding};
 use crate::cm::address;
 use crate::cm::connect::{self, Param};
 use crate::error::{Error, Result};
@@ -92,8 +93,24 @@ impl Stream {
     }
 
     fn wait_until_connected(self: &Arc<Self>) -> Result<()> {
-        let wake = Wake::of_thread()?;
-        let _registered = self.common.waiters().register(&wake);
+        let stream = Arc::as_ptr(self);
+        let go_on = move || {
+            // SAFETY: the thread has ended in its wait, and the reference that it had
+            // to the socket has no other owner.
+            let stream = unsafe { Arc::from_raw(stream) };
+            if let Err(error) = service::watch(stream.descriptor(), &stream) {
+                log::warn!("{}: does not go on to connect: {error}", stream.id);
+            }
+        };
+        let registered = self.common.waiters().register(&Wake::of_thread()?);
+        at_end(go_on, || {
+            holding(registered, |registered| {
+                self.handle_until_connected(registered.wake())
+            })
+        })
+    }
+
+    fn handle_until_connected(self: &Arc<Self>, wake: &Wake) -> Result<()> {
         loop {
             self.common.check_open()?;
             match &*locked(&self.phase) {

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use crate::cancel::Uncancelled;
 use crate::error::Result;
 use crate::lock::locked;
 
@@ -38,6 +39,7 @@ impl Stream {
         if !connection.wants_probes() {
             return;
         }
+        let _uncancelled = Uncancelled::throughout();
         match Keepalive::start(self, PROBE_SECONDS, Connection::probe) {
             Ok(timer) => {
                 let before = locked(&self.probes).replace(timer);

@@ -44,6 +44,7 @@ impl Call<'_> {
         let timeout = self.timeout;
         let deadline = *self.deadline.get_or_insert_with(|| timeout.deadline());
         wait_longer(
+            self.stream,
             common.waiters(),
             Some(self.connection),
             deadline,
