@@ -152,6 +152,7 @@ static void leave_nothing(void (*round)(void))
 {
 	unsigned int first;
 
+	keep_original_away();
 	round();
 	first = open_descriptors();
 	for (int i = 1; i < ROUNDS; i++)
@@ -383,6 +384,7 @@ TEST(any_time, "[race] threads cancelled at any time, in calls or not: the conne
 {
 	unsigned int first;
 
+	keep_original_away();
 	cancel_any_time();
 	first = open_descriptors();
 	for (int i = test_rounds(40); i; i--)
