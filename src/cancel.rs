@@ -19,6 +19,7 @@ const PTHREAD_CANCEL_ENABLE: c_int = 0;
 const PTHREAD_CANCEL_DISABLE: c_int = 1;
 
 /// Returns the state before. `errno` stays as it is.
+#[inline]
 fn set_state(state: c_int) -> c_int {
     let mut before = state;
     // SAFETY: a state, and room for one.
@@ -66,6 +67,18 @@ impl Drop for Uncancelled {
             set_state(PTHREAD_CANCEL_ENABLE);
         }
     }
+}
+
+/// Runs `call`, which neither sleeps nor calls anything here, and in which the thread
+/// is not cancelled. Less work than [`Uncancelled`], for where instructions count.
+#[inline(always)]
+pub fn uncancelled<R>(call: impl FnOnce() -> R) -> R {
+    let before = set_state(PTHREAD_CANCEL_DISABLE);
+    let result = call();
+    if before == PTHREAD_CANCEL_ENABLE {
+        set_state(before);
+    }
+    result
 }
 
 /// Runs `sleep`, a system call that waits, in which the thread may end unless its

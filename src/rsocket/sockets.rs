@@ -50,6 +50,17 @@ pub fn find(fd: c_int) -> Option<Socket> {
     SOCKETS.get(fd)
 }
 
+/// Runs `action`, which does not sleep, if that is a stream socket: for the short way of
+/// small messages, on which to count one more reference is much.
+#[inline]
+pub fn briefly<R>(fd: c_int, action: impl FnOnce(&Arc<Stream>) -> R) -> Option<R> {
+    let result = SOCKETS.briefly(fd, |socket| match socket {
+        Socket::Stream(stream) => Some(action(stream)),
+        Socket::Datagram(_) => None,
+    });
+    result.flatten()
+}
+
 /// Makes a socket known under its descriptor, which is returned.
 ///
 /// # Errors

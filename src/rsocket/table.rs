@@ -88,9 +88,16 @@ impl<T: Clone> Table<T> {
     /// not count.
     #[inline]
     pub fn get(&self, fd: RawFd) -> Option<T> {
+        self.briefly(fd, T::clone)
+    }
+
+    /// Runs `action`, which does not sleep, with what [`Table::get`] would copy: what is
+    /// put in or taken out meanwhile waits.
+    #[inline]
+    pub fn briefly<R>(&self, fd: RawFd, action: impl FnOnce(&T) -> R) -> Option<R> {
         let lock = self.slot(fd)?.object.get()?;
         match &*clean(lock.read()) {
-            Some(Known::Own(object)) => Some(object.clone()),
+            Some(Known::Own(object)) => Some(action(object)),
             _ => None,
         }
     }

@@ -10,7 +10,7 @@ use std::ffi::c_int;
 use std::mem::{offset_of, size_of};
 use std::ptr;
 
-use crate::cancel::Uncancelled;
+use crate::cancel;
 
 use super::bindings::{
     IBV_QP_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQT_BASIC, ibv_context,
@@ -193,9 +193,8 @@ pub unsafe fn poster(context: *mut ibv_context, by_system_call: bool) -> PostSen
         wr: *mut ibv_send_wr,
         bad_wr: *mut *mut ibv_send_wr,
     ) -> c_int {
-        let _whole = Uncancelled::throughout();
         // SAFETY: the caller vouches for the arguments.
-        unsafe { post_send(qp, wr, bad_wr) }
+        cancel::uncancelled(|| unsafe { post_send(qp, wr, bad_wr) })
     }
     // SAFETY: the caller vouches for the context.
     match unsafe { (*context).ops.post_send } {

@@ -1,6 +1,7 @@
 //! Memory that the peer may write to.
 
 use std::ffi::{c_int, c_void};
+use std::sync::Arc;
 
 use libc::{iovec, off_t, size_t, ssize_t};
 
@@ -9,6 +10,7 @@ use crate::capi::convert::respond;
 use crate::error::{Error, Result};
 use crate::rsocket::mapping::Range;
 use crate::rsocket::sockets;
+use crate::rsocket::stream::Stream;
 use crate::rsocket::vectors::Cursor;
 
 /// A range of memory; its length has 32 bits on the wire.
@@ -106,11 +108,14 @@ unsafe fn write(
     offset: u64,
     flags: c_int,
 ) -> Result<ssize_t> {
-    let stream = sockets::stream(socket)?;
-    // SAFETY: the caller vouches for the buffer.
-    if !buf.is_null() && unsafe { stream.write_short(buf.cast(), count, offset) } {
+    let short = |stream: &Arc<Stream>| {
+        // SAFETY: the caller vouches for the buffer.
+        !buf.is_null() && unsafe { stream.write_short(buf.cast(), count, offset) }
+    };
+    if sockets::briefly(socket, short) == Some(true) {
         return Ok(count as ssize_t);
     }
+    let stream = sockets::stream(socket)?;
     let vector = iovec {
         iov_base: buf.cast_mut(),
         iov_len: count,

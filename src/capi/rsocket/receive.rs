@@ -1,6 +1,7 @@
 //! Receiving.
 
 use std::ffi::{c_int, c_void};
+use std::sync::Arc;
 
 use libc::{iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 
@@ -11,6 +12,7 @@ use crate::kernel::addr::SockAddr;
 use crate::rsocket::connection::{Received, retry};
 use crate::rsocket::socket::Socket;
 use crate::rsocket::sockets;
+use crate::rsocket::stream::Stream;
 use crate::rsocket::vectors::Cursor;
 
 /// What a receive took.
@@ -34,17 +36,21 @@ impl Taken {
 /// `buf` may be written for `len` bytes.
 #[inline(always)] // a call less on the short way of small messages
 unsafe fn receive(socket: c_int, buf: *mut c_void, len: size_t, flags: c_int) -> Result<ssize_t> {
-    let socket = sockets::any(socket)?;
-    if let Socket::Stream(stream) = &socket
-        && !buf.is_null()
-    {
+    let short = |stream: &Arc<Stream>| {
+        if buf.is_null() {
+            return None;
+        }
         // SAFETY: the caller vouches for the buffer.
         match unsafe { stream.receive_short(buf.cast(), len, flags) } {
-            Received::Bytes(bytes) => return Ok(bytes as ssize_t),
-            Received::Nothing if stream.is_nonblocking(flags) => return Err(retry()),
-            Received::Nothing | Received::Special => {}
+            Received::Bytes(bytes) => Some(Ok(bytes as ssize_t)),
+            Received::Nothing if stream.is_nonblocking(flags) => Some(Err(retry())),
+            Received::Nothing | Received::Special => None,
         }
+    };
+    if let Some(Some(result)) = sockets::briefly(socket, short) {
+        return result;
     }
+    let socket = sockets::any(socket)?;
     // SAFETY: the caller vouches for the buffer.
     unsafe { receive_buffer(&socket, buf, len, flags) }.map(|taken| taken.count())
 }

@@ -1,6 +1,7 @@
 //! Sending.
 
 use std::ffi::{c_int, c_void};
+use std::sync::Arc;
 
 use libc::{iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 
@@ -11,20 +12,21 @@ use crate::error::{Error, Result};
 use crate::kernel::addr::SockAddr;
 use crate::rsocket::socket::Socket;
 use crate::rsocket::sockets;
+use crate::rsocket::stream::Stream;
 use crate::rsocket::vectors::Cursor;
 
 /// # Safety
 /// `buf` may be read for `len` bytes.
 #[inline(always)] // a call less on the short way of small messages
 unsafe fn send(socket: c_int, buf: *const c_void, len: size_t, flags: c_int) -> Result<ssize_t> {
-    let socket = sockets::any(socket)?;
-    if let Socket::Stream(stream) = &socket
-        && !buf.is_null()
+    let short = |stream: &Arc<Stream>| {
         // SAFETY: the caller vouches for the buffer.
-        && unsafe { stream.send_short(buf.cast(), len) }
-    {
+        !buf.is_null() && unsafe { stream.send_short(buf.cast(), len) }
+    };
+    if sockets::briefly(socket, short) == Some(true) {
         return Ok(len as ssize_t);
     }
+    let socket = sockets::any(socket)?;
     // SAFETY: the caller vouches for the buffer.
     unsafe { send_buffer(&socket, buf, len, flags, None) }
 }

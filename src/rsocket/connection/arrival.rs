@@ -15,6 +15,9 @@ use crate::rsocket::completion::{BATCH, Batch};
 use crate::rsocket::flow::Violation;
 use crate::rsocket::wire::Message;
 
+/// Receives to be posted again that a look which finds nothing posts.
+const IDLE_RECEIVES: usize = 8;
+
 impl Connection {
     /// Handles what has completed. Returns whether anything has, or the device
     /// has failed.
@@ -26,6 +29,9 @@ impl Connection {
         let happened = found != Ok(0);
         if happened {
             self.take_completions(core, &mut batch, found);
+        } else if core.consumed_receives >= IDLE_RECEIVES {
+            // Nobody waits for this now, unlike when the next message is there.
+            self.post_receives(core);
         }
         happened
     }

@@ -106,18 +106,18 @@ const MOST_COUNTS: usize = 3;
 
 /// The table.
 pub const ROWS: &[Row] = &[
-    rstream("rstream, 64 B back and forth", "-S 64 -I 400 -C 1"),
+    rstream("rstream, 64 B back and forth", "-S 64 -I 4000 -C 1"),
     rstream(
         "rstream blocking, 64 B back and forth",
-        "-T b -S 64 -I 400 -C 1",
+        "-T b -S 64 -I 4000 -C 1",
     ),
     rstream(
         "rstream non-blocking, 64 B back and forth",
-        "-T n -S 64 -I 400 -C 1",
+        "-T n -S 64 -I 4000 -C 1",
     ),
     rstream(
         "rstream polling, 64 B back and forth",
-        "-T a -S 64 -I 400 -C 1",
+        "-T a -S 64 -I 4000 -C 1",
     ),
     rstream("rstream, 4 KB back and forth", "-S 4096 -I 200 -C 1"),
     rstream("rstream, 64 KB back and forth", "-S 65536 -I 30 -C 1"),
@@ -173,7 +173,7 @@ pub const ROWS: &[Row] = &[
         "-T n -S 1048576 -I 1 -C 8",
     ),
     rstream("rstream polling, 1 MB one way", "-T a -S 1048576 -I 1 -C 8"),
-    riostream("riostream, 64 B back and forth", "-S 64 -I 400 -C 1"),
+    riostream("riostream, 64 B back and forth", "-S 64 -I 4000 -C 1"),
     riostream("riostream, 64 KB back and forth", "-S 65536 -I 30 -C 1"),
     riostream("riostream, 1 MB back and forth", "-S 1048576 -I 4 -C 1"),
     riostream("riostream, 64 KB one way", "-S 65536 -I 1 -C 50"),
@@ -191,12 +191,12 @@ pub const ROWS: &[Row] = &[
     Row::new(
         "connection, 1 thread",
         "ms",
-        How::Own("connect 1 60", "each", MILLI),
+        How::Own("connect 1 120", "each", MILLI),
     ),
     Row::new(
         "connection, 8 threads",
         "ms",
-        How::Own("connect 8 64", "each", MILLI),
+        How::Own("connect 8 256", "each", MILLI),
     ),
     Row::new("echo of 64 B", "µs", How::Own("echo 64 400", "each", MICRO)),
     Row::new(
