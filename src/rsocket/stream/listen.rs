@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
+use crate::cancel::Uncancelled;
 use crate::cm::address;
 use crate::cm::connect::{self, Param, Reason};
 use crate::cm::device::Device;
@@ -17,6 +18,7 @@ use crate::rsocket::events::{Channel, Report};
 use crate::rsocket::prepared::Prepared;
 use crate::rsocket::service;
 use crate::rsocket::settings::Settings;
+use crate::rsocket::wait::again;
 use crate::rsocket::wire::ConnData;
 
 #[derive(Debug)]
@@ -30,6 +32,10 @@ pub(super) struct Listener {
     pub(super) made_one: bool,
     /// For the next request.
     pub(super) prepared: Option<Box<Prepared>>,
+    /// The last call to accept one would have waited, or has.
+    waited_for: bool,
+    /// What the next such call is to make [`Listener::prepared`] for.
+    wanted: Option<Weak<Device>>,
 }
 
 #[derive(Debug)]
@@ -65,6 +71,8 @@ impl Stream {
             embryos: Vec::new(),
             made_one: false,
             prepared: None,
+            waited_for: false,
+            wanted: None,
         });
         drop(phase);
         service::watch(self.descriptor(), self)
@@ -77,19 +85,28 @@ impl Stream {
     /// it is closed meanwhile, `ENODEV` once if its device is removed.
     pub fn accept(&self) -> Result<Arc<Self>> {
         let deadline = self.common.receive_timeout().deadline();
-        self.wait_for(None, self.common.is_nonblocking(), deadline, || {
-            self.common.check_open()?;
-            match &mut *locked(&self.phase) {
-                Phase::Listening(listener) => listener
-                    .queue
-                    .pop_front()
-                    .ok_or(Error::new(libc::EAGAIN, "accept a connection")),
-                Phase::Failed if self.has_error() => {
-                    Err(Error::new(self.take_error(), "accept a connection"))
-                }
-                _ => Err(Error::invalid("accept on a socket that does not listen")),
+        let nonblocking = self.common.is_nonblocking();
+        let first = self.take_accepted(!nonblocking);
+        if nonblocking || !again(&first) {
+            return first;
+        }
+        self.prepare_wanted();
+        self.wait_for(None, false, deadline, || self.take_accepted(true))
+    }
+
+    fn take_accepted(&self, waits: bool) -> Result<Arc<Self>> {
+        self.common.check_open()?;
+        match &mut *locked(&self.phase) {
+            Phase::Listening(listener) => {
+                listener.waited_for = waits;
+                let next = listener.queue.pop_front();
+                next.ok_or(Error::new(libc::EAGAIN, "accept a connection"))
             }
-        })
+            Phase::Failed if self.has_error() => {
+                Err(Error::new(self.take_error(), "accept a connection"))
+            }
+            _ => Err(Error::invalid("accept on a socket that does not listen")),
+        }
     }
 
     /// Whether a connection may be added to those that wait.
@@ -208,16 +225,34 @@ impl Stream {
     /// A socket that this listener made has connected or failed.
     pub(super) fn embryo_done(&self, embryo: &Arc<Self>) {
         let connected = embryo.connection.get().is_some();
-        let mut more = false;
+        let mut next = None;
         if let Phase::Listening(listener) = &mut *locked(&self.phase) {
             listener.embryos.retain(|other| !Arc::ptr_eq(other, embryo));
             if connected {
                 listener.queue.push_back(Arc::clone(embryo));
-                more = std::mem::replace(&mut listener.made_one, true);
+                if std::mem::replace(&mut listener.made_one, true) {
+                    next = embryo.id.device();
+                }
+                if listener.waited_for {
+                    listener.wanted = next.take().as_ref().map(Arc::downgrade);
+                }
             }
         }
         self.common.waiters().notify();
-        if more && let Some(device) = embryo.id.device() {
+        if let Some(device) = next {
+            self.prepare_next(&device);
+        }
+    }
+
+    /// As [`Stream::prepare_next`], if that was left to a thread that waits for
+    /// connections anyway: the service thread has enough to do then.
+    fn prepare_wanted(&self) {
+        let wanted = match &mut *locked(&self.phase) {
+            Phase::Listening(listener) => listener.wanted.take(),
+            _ => None,
+        };
+        if let Some(device) = wanted.and_then(|device| device.upgrade()) {
+            let _whole = Uncancelled::throughout();
             self.prepare_next(&device);
         }
     }
