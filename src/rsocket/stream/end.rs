@@ -110,7 +110,6 @@ impl Stream {
         self.common.waiters().notify();
         if let Phase::Listening(listener) = phase {
             drop(listener.embryos);
-            drop(listener.prepared);
             for stream in listener.queue {
                 stream.common.set_nonblocking(true);
                 stream.close();

@@ -10,7 +10,7 @@ use crate::cm::connect::{self, Param, Reason};
 use crate::cm::device::Device;
 use crate::cm::id::Id;
 use crate::error::{Error, Result};
-use crate::lock::locked;
+use crate::lock::{Mutex, locked};
 
 use super::{Phase, RETRIES, Stream};
 use crate::rsocket::endpoint::Endpoint;
@@ -30,11 +30,11 @@ pub(super) struct Listener {
     pub(super) embryos: Vec<Arc<Stream>>,
     /// It has made a connection before, so that there may well be more.
     pub(super) made_one: bool,
-    /// For the next request.
-    pub(super) prepared: Option<Box<Prepared>>,
+    /// For the next request; locked while it is made.
+    prepared: Arc<Mutex<Option<Prepared>>>,
     /// The last call to accept one would have waited, or has.
     waited_for: bool,
-    /// What the next such call is to make [`Listener::prepared`] for.
+    /// The device for which the next such call is to prepare a connection.
     wanted: Option<Weak<Device>>,
 }
 
@@ -70,7 +70,7 @@ impl Stream {
             queue: VecDeque::new(),
             embryos: Vec::new(),
             made_one: false,
-            prepared: None,
+            prepared: Arc::default(),
             waited_for: false,
             wanted: None,
         });
@@ -211,13 +211,12 @@ impl Stream {
 
     /// The endpoint of a request, of what was prepared if that fits.
     fn endpoint_for(&self, id: &Arc<Id>, settings: &Settings) -> Result<Endpoint> {
-        let prepared = match &mut *locked(&self.phase) {
-            Phase::Listening(listener) => listener.prepared.take(),
-            _ => None,
-        };
+        let prepared = self
+            .prepared()
+            .and_then(|prepared| locked(&*prepared).take());
         let device = id.require_device()?;
         match prepared {
-            Some(prepared) if prepared.fits(&device, settings) => Endpoint::of(id, *prepared),
+            Some(prepared) if prepared.fits(&device, settings) => Endpoint::of(id, prepared),
             _ => Endpoint::new(id, settings),
         }
     }
@@ -258,23 +257,24 @@ impl Stream {
     }
 
     /// Makes what the next request will need, while the program and the peer are
-    /// at work with the last one.
+    /// at work with the last one. A request that comes meanwhile waits for it.
     fn prepare_next(&self, device: &Arc<Device>) {
-        let settings = self.options().settings.clone();
-        let wanted = |phase: &Phase| match phase {
-            Phase::Listening(listener) => listener.prepared.is_none() && !self.common.is_closed(),
-            _ => false,
-        };
-        if !wanted(&locked(&self.phase)) {
+        let Some(prepared) = self.prepared() else {
             return;
+        };
+        let mut prepared = locked(&*prepared);
+        if prepared.is_none() && !self.common.is_closed() {
+            let settings = self.options().settings.clone();
+            *prepared = Prepared::ahead(device, &settings);
         }
-        // Not with the lock, as it takes a while.
-        let prepared = Prepared::ahead(device, &settings);
-        let mut phase = locked(&self.phase);
-        if wanted(&phase)
-            && let Phase::Listening(listener) = &mut *phase
-        {
-            listener.prepared = prepared.map(Box::new);
+    }
+
+    /// Where a listener has what is prepared. Not to be locked with the phase, which
+    /// others take for a moment only.
+    fn prepared(&self) -> Option<Arc<Mutex<Option<Prepared>>>> {
+        match &*locked(&self.phase) {
+            Phase::Listening(listener) => Some(Arc::clone(&listener.prepared)),
+            _ => None,
         }
     }
 }
