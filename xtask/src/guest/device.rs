@@ -33,7 +33,16 @@ fn counter(name: &str) -> Result<u64> {
 /// How many connection identifiers of process `pid` the kernel has in `state`
 /// (`LISTEN`, `CONNECT`, …).
 pub fn identifiers(pid: u32, state: &str) -> Result<usize> {
-    let listing = process::output(Command::new("rdma").args(["resource", "show", "cm_id"]))?;
+    resources("cm_id", pid, state)
+}
+
+/// How many queue pairs of process `pid` can send.
+pub fn connections(pid: u32) -> Result<usize> {
+    resources("qp", pid, "RTS")
+}
+
+fn resources(kind: &str, pid: u32, state: &str) -> Result<usize> {
+    let listing = process::output(Command::new("rdma").args(["resource", "show", kind]))?;
     let pid = pid.to_string();
     let has = |line: &str, key: &str, value: &str| {
         line.split_whitespace()
