@@ -27,7 +27,18 @@ pub struct Wake(OwnedFd);
 thread_local! {
     /// The thread's own, with the generation of forks it belongs to: a child would
     /// share its parent's.
-    static OWN: RefCell<Option<(u32, Arc<Wake>)>> = const { RefCell::new(None) };
+    static OWN: Own = const { Own(RefCell::new(None)) };
+}
+
+/// A thread's own, with the generation of its process.
+struct Own(RefCell<Option<(u32, Arc<Wake>)>>);
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        // At the end of a thread as well, which is cancelled no more then.
+        let _whole = Uncancelled::throughout();
+        self.0.take();
+    }
 }
 
 impl Wake {
@@ -53,14 +64,15 @@ impl Wake {
         let entry = (fork::generation(), Arc::clone(&wake));
         // A parent's descriptor may have another meaning here. A thread that
         // ends keeps none.
-        let _ = OWN.try_with(|own| std::mem::forget(own.replace(Some(entry))));
+        let _ = OWN.try_with(|own| std::mem::forget(own.0.replace(Some(entry))));
         Ok(wake)
     }
 
     /// The calling thread's own, if it has ever waited.
     fn known() -> Option<Arc<Self>> {
-        let current = |own: &RefCell<Option<(u32, Arc<Self>)>>| {
-            own.borrow()
+        let current = |own: &Own| {
+            own.0
+                .borrow()
                 .as_ref()
                 .filter(|(generation, _)| *generation == fork::generation())
                 .map(|(_, wake)| Arc::clone(wake))

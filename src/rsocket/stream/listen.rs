@@ -232,7 +232,8 @@ impl Stream {
                 if std::mem::replace(&mut listener.made_one, true) {
                     next = embryo.id.device();
                 }
-                if listener.waited_for {
+                let busy = !listener.embryos.is_empty();
+                if busy && listener.waited_for {
                     listener.wanted = next.take().as_ref().map(Arc::downgrade);
                 }
             }
@@ -244,7 +245,7 @@ impl Stream {
     }
 
     /// As [`Stream::prepare_next`], if that was left to a thread that waits for
-    /// connections anyway: the service thread has enough to do then.
+    /// connections anyway, as the service thread had others under way.
     fn prepare_wanted(&self) {
         let wanted = match &mut *locked(&self.phase) {
             Phase::Listening(listener) => listener.wanted.take(),
