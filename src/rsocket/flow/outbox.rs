@@ -222,23 +222,24 @@ impl Outbox {
     /// Takes room for a write of up to `wanted` bytes to `target` that is no
     /// message; `None` unless [`Outbox::can_post`].
     pub fn take_space(&mut self, wanted: usize, inline: usize, target: Target) -> Option<Segment> {
-        if !self.can_post() || wanted == 0 {
-            return None;
-        }
-        let (length, bytes) = if wanted <= inline {
-            (wanted, 0)
+        let inline = wanted <= inline;
+        let length = if inline {
+            wanted
         } else {
-            let length = wanted.min(self.free);
-            (length, length)
+            wanted.min(self.free)
         };
         let segment = Segment {
             target,
             offset: self.position,
             length,
-            inline: bytes == 0,
+            inline,
         };
-        self.take_bytes(bytes);
-        self.take_slot();
+        if !self.take_inline(wanted) {
+            return None;
+        }
+        if !inline {
+            self.take_bytes(length);
+        }
         Some(segment)
     }
 

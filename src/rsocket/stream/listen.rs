@@ -18,7 +18,7 @@ use crate::rsocket::events::{Channel, Report};
 use crate::rsocket::prepared::Prepared;
 use crate::rsocket::service;
 use crate::rsocket::settings::Settings;
-use crate::rsocket::wait::again;
+use crate::rsocket::wait::{again, wait_longer};
 use crate::rsocket::wire::ConnData;
 
 #[derive(Debug)]
@@ -86,12 +86,13 @@ impl Stream {
     pub fn accept(&self) -> Result<Arc<Self>> {
         let deadline = self.common.receive_timeout().deadline();
         let nonblocking = self.common.is_nonblocking();
-        let first = self.take_accepted(!nonblocking);
+        let mut attempt = || self.take_accepted(!nonblocking);
+        let first = attempt();
         if nonblocking || !again(&first) {
             return first;
         }
         self.prepare_wanted();
-        self.wait_for(None, false, deadline, || self.take_accepted(true))
+        wait_longer(self, self.common.waiters(), None, deadline, &mut attempt)
     }
 
     fn take_accepted(&self, waits: bool) -> Result<Arc<Self>> {
