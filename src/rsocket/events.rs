@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::verbs::bindings::IBV_QPT_UD;
 
 use super::spare;
+use super::watched::Next;
 
 /// An event channel that is closed when dropped.
 #[derive(Debug)]
@@ -44,6 +45,22 @@ impl Channel {
     pub fn descriptor(&self) -> RawFd {
         // SAFETY: open until drop.
         unsafe { (*self.0).fd }
+    }
+
+    /// What is to become of the watch of a channel whose next event was asked for.
+    /// Where the kernel is short of something, the event is still there.
+    pub fn after<T>(asked: &Result<T>) -> Next {
+        let Err(error) = asked else {
+            return Next::Watch;
+        };
+        match error.errno() {
+            // Somebody else has taken it.
+            libc::EAGAIN | libc::EINTR => Next::Watch,
+            // Not open, no channel, and one with the rights of somebody else: the
+            // kernel will not say anything else.
+            libc::EBADF | libc::EINVAL | libc::ENODEV | libc::EACCES => Next::Forget,
+            _ => Next::Pause,
+        }
     }
 }
 

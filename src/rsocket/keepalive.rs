@@ -12,7 +12,7 @@ use crate::fork::Once;
 use crate::kernel::descriptor::opened;
 
 use super::connection::Connection;
-use super::service::{self, Watched};
+use super::service::{self, Next, Watched};
 use super::stream::Stream;
 
 /// Seconds of idleness where the kernel's default for TCP cannot be read.
@@ -74,7 +74,7 @@ impl Watched for Keepalive {
         self.stream.as_ptr().cast()
     }
 
-    fn handle(self: Arc<Self>) -> bool {
+    fn handle(self: Arc<Self>, _: RawFd) -> Next {
         let mut expirations = [0u8; 8];
         // SAFETY: eight writable bytes; the descriptor does not block.
         unsafe {
@@ -85,13 +85,13 @@ impl Watched for Keepalive {
             )
         };
         let Some(stream) = self.stream.upgrade() else {
-            return false;
+            return Next::Forget;
         };
-        let again = stream.established().is_some_and(self.look);
-        if !again {
-            stream.timer_ended(&self);
+        if stream.established().is_some_and(self.look) {
+            return Next::Watch;
         }
-        again
+        stream.timer_ended(&self);
+        Next::Forget
     }
 }
 

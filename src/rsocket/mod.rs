@@ -14,7 +14,7 @@
 //! | [`flow`] | credits, buffer halves and send space, without any device |
 //! | [`pace`], [`flusher`] | when small sends are gathered, and who posts them |
 //! | [`wire`] | formats of private data, messages and list entries |
-//! | [`service`], `watched` | the thread that accepts, completes and ends connections; what it looks after |
+//! | [`service`], `watched`, `pauses` | the thread that accepts, completes and ends connections; what it looks after, and not for a while |
 //! | [`lingering`] | closed sockets whose data is still on its way |
 //! | [`poll`] | `rpoll` and `rselect` |
 //! | [`epoll`] | epoll sets |
@@ -45,6 +45,7 @@ pub mod memory;
 mod model;
 pub mod option;
 pub mod pace;
+mod pauses;
 pub mod poll;
 pub mod prepared;
 pub mod route;

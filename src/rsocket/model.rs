@@ -9,7 +9,8 @@ use shuttle::thread;
 use crate::lock::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::lock::explore;
 
-use super::watched::{Registry, Watched};
+use super::pauses::Pauses;
+use super::watched::{Next, Registry, Watched};
 
 const DESCRIPTOR: RawFd = 7;
 
@@ -21,9 +22,12 @@ struct Object {
 }
 
 impl Watched for Object {
-    fn handle(self: Arc<Self>) -> bool {
+    fn handle(self: Arc<Self>, _: RawFd) -> Next {
         self.handled.fetch_add(1, Ordering::SeqCst);
-        !self.ended.load(Ordering::SeqCst)
+        if self.ended.load(Ordering::SeqCst) {
+            return Next::Forget;
+        }
+        Next::Watch
     }
 }
 
@@ -32,10 +36,14 @@ fn insert(registry: &Registry, object: &Arc<Object>) {
     registry.insert(DESCRIPTOR, object, || Ok(())).unwrap();
 }
 
+fn handle(registry: &Registry) {
+    registry.handle(DESCRIPTOR, &mut Pauses::default(), || {});
+}
+
 /// The service thread, for which the descriptor is readable so often.
 fn serve(registry: &Arc<Registry>, times: u32) -> thread::JoinHandle<()> {
     let registry = Arc::clone(registry);
-    thread::spawn(move || (0..times).for_each(|_| registry.handle(DESCRIPTOR, || {})))
+    thread::spawn(move || (0..times).for_each(|_| handle(&registry)))
 }
 
 #[test]
@@ -57,8 +65,9 @@ fn who_closes_has_the_last_reference() {
 struct Timer(Weak<Object>);
 
 impl Watched for Timer {
-    fn handle(self: Arc<Self>) -> bool {
-        self.0.upgrade().is_some_and(Watched::handle)
+    fn handle(self: Arc<Self>, fd: RawFd) -> Next {
+        let object = self.0.upgrade();
+        object.map_or(Next::Forget, |object| object.handle(fd))
     }
 
     fn holds(&self) -> *const () {
@@ -119,7 +128,7 @@ fn a_socket_that_ends_takes_no_other_of_its_number_along() {
         let new = opening.join().unwrap();
         service.join().unwrap();
         let before = new.handled.load(Ordering::SeqCst);
-        registry.handle(DESCRIPTOR, || {});
+        handle(&registry);
         assert_eq!(new.handled.load(Ordering::SeqCst), before + 1);
     });
 }

@@ -14,11 +14,12 @@ use crate::kernel::epoll::Epoll;
 use crate::thread;
 
 use super::lingering::{self, EXIT_PATIENCE, Lingering};
+use super::pauses::Pauses;
 use super::socket::Socket;
 use super::wait::Wake;
 use super::watched::Registry;
 
-pub use super::watched::Watched;
+pub use super::watched::{Next, Watched};
 
 static SERVICE: PerProcess<Arc<Service>> = PerProcess::new();
 
@@ -28,6 +29,11 @@ const WAKE: u64 = u64::MAX;
 const COMPLETIONS: u64 = 1 << 32;
 /// Events taken at once.
 const BATCH: usize = 64;
+
+/// Tag of the descriptor of an object.
+fn watched_tag(fd: RawFd) -> u64 {
+    u64::from(fd.cast_unsigned())
+}
 
 struct Service {
     epoll: Epoll,
@@ -60,9 +66,8 @@ fn service() -> Result<&'static Arc<Service>> {
 pub fn watch<T: Watched + 'static>(fd: RawFd, object: &Arc<T>) -> Result<()> {
     let service = service()?;
     let object: Weak<T> = Arc::downgrade(object);
-    let tag = u64::from(fd.cast_unsigned());
-    let epoll = &service.epoll;
-    service.watched.insert(fd, object, || epoll.watch(fd, tag))
+    let watch = || service.epoll.watch(fd, watched_tag(fd));
+    service.watched.insert(fd, object, watch)
 }
 
 /// Undoes [`watch`], before the descriptor is closed.
@@ -93,7 +98,7 @@ pub fn linger(socket: Socket, deadline: Instant) {
         return;
     };
     let fd = notifier.notification_fd();
-    let tag = u64::from(fd.cast_unsigned()) | COMPLETIONS;
+    let tag = watched_tag(fd) | COMPLETIONS;
     if service.epoll.watch(fd, tag).is_ok() {
         notifier.arm();
         service.lingering.add(socket, deadline);
@@ -114,19 +119,22 @@ extern "C" fn wait_for_lingering() {
 impl Service {
     fn run(&self) {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; BATCH];
+        let mut pauses = Pauses::default();
         loop {
-            let timeout = self.timeout();
+            let timeout = self.timeout(&pauses);
             let count = self.epoll.wait(&mut events, timeout).unwrap_or(0);
             for event in events.iter().take(count) {
-                self.handle(event.u64);
+                self.handle(event.u64, &mut pauses);
             }
+            self.end_pauses(&mut pauses);
             self.end_lingering();
         }
     }
 
     /// Milliseconds to the next deadline, rounded up; -1 without one.
-    fn timeout(&self) -> i32 {
-        let next = self.lingering.next_deadline();
+    fn timeout(&self, pauses: &Pauses) -> i32 {
+        let ends = [self.lingering.next_deadline(), pauses.next_end()];
+        let next = ends.into_iter().flatten().min();
         next.map_or(-1, |deadline| {
             let left = deadline.saturating_duration_since(Instant::now());
             let left = left.saturating_add(Duration::from_micros(999));
@@ -134,7 +142,7 @@ impl Service {
         })
     }
 
-    fn handle(&self, tag: u64) {
+    fn handle(&self, tag: u64, pauses: &mut Pauses) {
         if tag == WAKE {
             self.wake.clear();
             return;
@@ -143,7 +151,18 @@ impl Service {
             return;
         }
         let fd = tag as u32 as RawFd;
-        self.watched.handle(fd, || self.epoll.forget(fd));
+        self.watched.handle(fd, pauses, || self.epoll.forget(fd));
+    }
+
+    fn end_pauses(&self, pauses: &mut Pauses) {
+        let now = Instant::now();
+        for (fd, object) in pauses.take_over(now) {
+            let watch = || self.epoll.watch(fd, watched_tag(fd));
+            if let Some(Err(error)) = self.watched.change(fd, &object, watch) {
+                log::warn!("fd {fd} is not watched yet: {error}");
+                pauses.begin(fd, object, now);
+            }
+        }
     }
 
     fn end_lingering(&self) {

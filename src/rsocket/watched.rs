@@ -1,20 +1,34 @@
 //! What the service thread looks after, by descriptor, and what it is at right
 //! now. Objects are known weakly: looking after one never keeps it from being
 //! freed for longer than a turn, whose end can be waited for. Which descriptors
-//! are readable is told by the service thread.
+//! are readable is told by the service thread, which leaves one alone for a while
+//! that could not be handled ([`super::pauses`]).
 
 use std::collections::HashMap;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use crate::error::Result;
 use crate::lock::{Condvar, Mutex, locked};
 
+use super::pauses::Pauses;
+
+/// What becomes of the watch of a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// It goes on.
+    Watch,
+    /// It goes on later: what is to be read there cannot be had now.
+    Pause,
+    /// It ends: the descriptor is of no use any more.
+    Forget,
+}
+
 /// Something with a descriptor that the service thread looks after.
 pub trait Watched: Send + Sync {
-    /// The descriptor is readable. Returns `false` if it is of no use any
-    /// more.
-    fn handle(self: Arc<Self>) -> bool;
+    /// The descriptor `fd` is readable.
+    fn handle(self: Arc<Self>, fd: RawFd) -> Next;
 
     /// The other object that [`Watched::handle`] holds meanwhile, if any.
     fn holds(&self) -> *const () {
@@ -67,8 +81,7 @@ impl Registry {
     /// happens if the descriptor has become a newer object's.
     pub fn remove<T: ?Sized>(&self, fd: RawFd, object: *const T, forget: impl FnOnce()) {
         let mut objects = locked(&self.objects);
-        let mine = |entry: &Weak<dyn Watched>| std::ptr::addr_eq(entry.as_ptr(), object);
-        if objects.get(&fd).is_some_and(mine) {
+        if objects.get(&fd).is_some_and(|entry| is(entry, object)) {
             objects.remove(&fd);
             forget();
         }
@@ -86,15 +99,29 @@ impl Registry {
     }
 
     /// A turn of the service thread: has the object of `fd` handle that it is
-    /// readable. `forget` undoes `watch` of a descriptor that is of no use.
-    pub fn handle(&self, fd: RawFd, forget: impl Fn()) {
+    /// readable. `forget` undoes `watch` of a descriptor that is of no use, or not
+    /// for a while, which goes into `pauses`.
+    pub fn handle(&self, fd: RawFd, pauses: &mut Pauses, forget: impl Fn()) {
         self.set_turn(|turn| {
             turn.number = turn.number.wrapping_add(1);
             turn.busy = true;
             turn.holds = None;
         });
-        self.handle_object(fd, forget);
+        self.handle_object(fd, pauses, forget);
         self.set_turn(|turn| turn.busy = false);
+    }
+
+    /// Has `change` change how the descriptor `fd` is watched, if it still is
+    /// `object`'s.
+    pub fn change<R>(
+        &self,
+        fd: RawFd,
+        object: &Weak<dyn Watched>,
+        change: impl FnOnce() -> R,
+    ) -> Option<R> {
+        let objects = locked(&self.objects);
+        let entry = objects.get(&fd)?;
+        is(entry, object.as_ptr()).then(change)
     }
 
     fn set_turn(&self, change: impl FnOnce(&mut Turn)) {
@@ -103,7 +130,7 @@ impl Registry {
         self.turn_over.notify_all();
     }
 
-    fn handle_object(&self, fd: RawFd, forget: impl Fn()) {
+    fn handle_object(&self, fd: RawFd, pauses: &mut Pauses, forget: impl Fn()) {
         let object = {
             let objects = locked(&self.objects);
             let object = objects.get(&fd).and_then(Weak::upgrade);
@@ -119,8 +146,19 @@ impl Registry {
         let identity = Arc::as_ptr(&object);
         let holds = [identity.cast::<()>().addr(), object.holds().addr()];
         self.set_turn(|turn| turn.holds = Some(holds));
-        if !object.handle() {
-            self.remove(fd, identity, forget);
+        let known = Arc::downgrade(&object);
+        match object.handle(fd) {
+            Next::Watch => pauses.forget(fd),
+            Next::Forget => self.remove(fd, identity, forget),
+            Next::Pause => {
+                self.change(fd, &known, forget);
+                pauses.begin(fd, known, Instant::now());
+            }
         }
     }
+}
+
+/// Whether an entry is of `object`.
+fn is<T: ?Sized>(entry: &Weak<dyn Watched>, object: *const T) -> bool {
+    std::ptr::addr_eq(entry.as_ptr(), object)
 }

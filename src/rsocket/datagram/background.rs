@@ -3,13 +3,14 @@
 //! peers, whatever the program does meanwhile.
 
 use std::net::SocketAddr;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use crate::abi::RDMA_CM_EVENT_DEVICE_REMOVAL;
 use crate::lock::locked;
 
-use super::super::events::Report;
-use super::super::service::{self, Watched};
+use super::super::events::{Channel, Report};
+use super::super::service::{Next, Watched};
 use super::Datagram;
 use super::core::REMOVED;
 use super::endpoint::Endpoint;
@@ -71,12 +72,14 @@ impl Datagram {
     }
 
     /// Goes on with the search for ways to peers.
-    fn take_events(&self) {
+    fn take_events(&self) -> Next {
         let Some(channel) = self.channel.get() else {
-            return;
+            return Next::Watch;
         };
         loop {
-            match Report::next(channel) {
+            let asked = Report::next(channel);
+            let next = Channel::after(&asked);
+            match asked {
                 Ok(report) => {
                     let over = locked(&self.core).resolve(&report);
                     drop(over);
@@ -90,12 +93,10 @@ impl Datagram {
                 }
                 Err(error) if error.errno() == libc::EINTR => {}
                 Err(error) => {
-                    if error.errno() != libc::EAGAIN {
-                        // It would be readable for ever.
-                        log::error!("no events of the connection manager any more: {error}");
-                        service::forget(channel.descriptor(), self);
+                    if next != Next::Watch {
+                        log::error!("no event of the connection manager: {error}");
                     }
-                    return;
+                    return next;
                 }
             }
         }
@@ -103,9 +104,11 @@ impl Datagram {
 }
 
 impl Watched for Datagram {
-    fn handle(self: Arc<Self>) -> bool {
+    fn handle(self: Arc<Self>, fd: RawFd) -> Next {
+        if fd != self.descriptor() {
+            return self.take_events();
+        }
         self.take_packets();
-        self.take_events();
-        true
+        Next::Watch
     }
 }

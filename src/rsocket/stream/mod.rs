@@ -42,7 +42,7 @@ use super::endpoint::Endpoint;
 use super::events::{Channel, Report};
 use super::keepalive::Keepalive;
 use super::option::Options;
-use super::service;
+use super::service::{self, Next};
 use super::settings::Defaults;
 use super::wait::{self, Awaited, Notifier};
 use super::wire::{ConnData, IB_HEADER_LEN};
@@ -210,30 +210,60 @@ impl Stream {
         Ok(())
     }
 
-    /// Handles the next event of the connection manager.
-    ///
-    /// # Errors
-    /// `EAGAIN` if there is none, `EINTR`, else what the kernel says of a channel
-    /// that is of no use any more.
-    fn handle_next(self: &Arc<Self>) -> Result<()> {
+    /// Handles the next event of the connection manager, if there is one. If there
+    /// will be none any more, what depends on them fails.
+    fn handle_next(self: &Arc<Self>) -> Next {
         let mut phase = locked(&self.phase);
-        let report = Report::next(&self.channel)?;
+        let asked = Report::next(&self.channel);
+        let next = Channel::after(&asked);
+        match asked {
+            Ok(report) => self.handle_report(phase, &report),
+            Err(error) if next == Next::Watch => log::debug!("{}: no event: {error}", self.id),
+            Err(error) => {
+                log::error!("{}: {error}", self.id);
+                if next == Next::Forget {
+                    let listener = self.cut_off(&mut phase, &error);
+                    self.handled(phase, listener);
+                }
+            }
+        }
+        next
+    }
+
+    fn handle_report(self: &Arc<Self>, mut phase: MutexGuard<'_, Phase>, report: &Report) {
         if report.kind == RDMA_CM_EVENT_CONNECT_REQUEST {
             // It takes a while, in which programs may look at the socket.
             drop(phase);
-            if let Err(error) = self.answer(&report) {
+            if let Err(error) = self.answer(report) {
                 log::error!("{}: a connection is not accepted: {error}", self.id);
             }
             // Who waits for a connection is told when it is made.
-            return Ok(());
+            return;
         }
-        let listener = self.handle(&mut phase, &report);
+        let listener = self.handle(&mut phase, report);
+        self.handled(phase, listener);
+    }
+
+    /// Tells who waits, and the `listener` that made it, of a new phase.
+    fn handled(self: &Arc<Self>, phase: MutexGuard<'_, Phase>, listener: Option<Arc<Self>>) {
         drop(phase);
         if let Some(listener) = listener {
             listener.embryo_done(self);
         }
         self.common.waiters().notify();
-        Ok(())
+    }
+
+    /// There will be no events any more. What is connected works without. Returns
+    /// as [`Stream::handle`] does.
+    fn cut_off(&self, phase: &mut Phase, error: &Error) -> Option<Arc<Self>> {
+        let listener = match phase {
+            Phase::Listening(_) | Phase::Opening(_) => None,
+            Phase::Accepting(accepting) => accepting.listener.upgrade(),
+            Phase::Init | Phase::Bound | Phase::Connected | Phase::Failed => return None,
+        };
+        self.common.set_error(error.errno());
+        *phase = Phase::Failed;
+        listener
     }
 
     /// Handles an event. Returns the listener that is to be told that this
@@ -391,11 +421,8 @@ impl service::Watched for Stream {
         }
     }
 
-    fn handle(self: Arc<Self>) -> bool {
-        match self.handle_next() {
-            Ok(()) => true,
-            Err(error) => matches!(error.errno(), libc::EAGAIN | libc::EINTR),
-        }
+    fn handle(self: Arc<Self>, _: RawFd) -> Next {
+        self.handle_next()
     }
 }
 

@@ -15,10 +15,11 @@ use crate::lock::locked;
 use super::{Phase, RETRIES, Stream, unmapped};
 use crate::rsocket::endpoint::Endpoint;
 use crate::rsocket::events::Report;
+use crate::rsocket::pauses::SHORTEST;
 use crate::rsocket::route;
-use crate::rsocket::service;
+use crate::rsocket::service::{self, Next};
 use crate::rsocket::spare;
-use crate::rsocket::wait::{Wake, readable, sleep};
+use crate::rsocket::wait::{Wake, readable, sleep_for};
 use crate::rsocket::wire::ConnData;
 
 /// Attempts of each step of address resolution; the first takes a second,
@@ -111,6 +112,7 @@ impl Stream {
     }
 
     fn handle_until_connected(self: &Arc<Self>, wake: &Wake) -> Result<()> {
+        let mut pause = None;
         loop {
             self.common.check_open()?;
             match &*locked(&self.phase) {
@@ -125,16 +127,15 @@ impl Stream {
                     return Err(Error::new(errno, "connect"));
                 }
             }
-            let mut entries = [readable(self.descriptor()), readable(wake.as_raw_fd())];
-            sleep(&mut entries, None)?;
+            let channel = pause.map_or(self.descriptor(), |_| -1);
+            let mut entries = [readable(channel), readable(wake.as_raw_fd())];
+            sleep_for(&mut entries, pause.take())?;
             let [happened, woken] = entries;
             if woken.revents != 0 {
                 wake.clear();
             }
-            if happened.revents != 0
-                && let Err(error) = self.handle_next()
-            {
-                log::debug!("{}: no event: {error}", self.id);
+            if happened.revents != 0 && self.handle_next() == Next::Pause {
+                pause = Some(SHORTEST);
             }
         }
     }
