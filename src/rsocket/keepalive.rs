@@ -77,13 +77,17 @@ impl Watched for Keepalive {
     fn handle(self: Arc<Self>, _: RawFd) -> Next {
         let mut expirations = [0u8; 8];
         // SAFETY: eight writable bytes; the descriptor does not block.
-        unsafe {
+        let read = unsafe {
             libc::read(
                 self.descriptor(),
                 expirations.as_mut_ptr().cast(),
                 expirations.len(),
             )
         };
+        if read < 0 {
+            // It was another's number that was readable, before this one had it.
+            return Next::Watch;
+        }
         let Some(stream) = self.stream.upgrade() else {
             return Next::Forget;
         };

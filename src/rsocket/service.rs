@@ -44,14 +44,7 @@ struct Service {
 
 fn service() -> Result<&'static Arc<Service>> {
     SERVICE.get_or_try_init(|| {
-        let service = Service {
-            epoll: Epoll::new(true)?,
-            wake: Wake::new()?,
-            watched: Registry::default(),
-            lingering: Lingering::default(),
-        };
-        service.epoll.watch(service.wake.as_raw_fd(), WAKE)?;
-        let service = Arc::new(service);
+        let service = Arc::new(Service::new()?);
         let running = Arc::clone(&service);
         thread::spawn("rsocket", move || running.run())?;
         // The thread never ends.
@@ -117,6 +110,17 @@ extern "C" fn wait_for_lingering() {
 }
 
 impl Service {
+    fn new() -> Result<Self> {
+        let service = Self {
+            epoll: Epoll::new(true)?,
+            wake: Wake::new()?,
+            watched: Registry::default(),
+            lingering: Lingering::default(),
+        };
+        service.epoll.watch(service.wake.as_raw_fd(), WAKE)?;
+        Ok(service)
+    }
+
     fn run(&self) {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; BATCH];
         let mut pauses = Pauses::default();
@@ -172,5 +176,48 @@ impl Service {
                 self.epoll.forget(notifier.notification_fd());
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Write, pipe};
+
+    use super::*;
+
+    struct Object;
+
+    impl Watched for Object {
+        fn handle(self: Arc<Self>, _: RawFd) -> Next {
+            Next::Forget
+        }
+    }
+
+    /// What is reported next, whatever number it has.
+    fn reported(service: &Service) -> Option<u64> {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 1];
+        let count = service.epoll.wait(&mut events, 0).unwrap();
+        events.first().filter(|_| count > 0).map(|event| event.u64)
+    }
+
+    #[test]
+    fn late_events_of_a_closed_descriptor_leave_what_has_its_number_alone() {
+        let service = Service::new().unwrap();
+        let (reader, mut writer) = pipe().unwrap();
+        writer.write_all(b"x").unwrap();
+        let fd = reader.as_raw_fd();
+        let object = Arc::new(Object);
+        let known: Weak<Object> = Arc::downgrade(&object);
+        let watch = || service.epoll.watch(fd, watched_tag(fd));
+        service.watched.insert(fd, known, watch).unwrap();
+        let late = reported(&service).unwrap();
+        let forget = || service.epoll.forget(fd);
+        service.watched.remove(fd, Arc::as_ptr(&object), forget);
+        assert_eq!(reported(&service), None);
+        // A socket that lingers has a channel of the same number now.
+        let lingering = watched_tag(fd) | COMPLETIONS;
+        service.epoll.watch(fd, lingering).unwrap();
+        service.handle(late, &mut Pauses::default());
+        assert_eq!(reported(&service), Some(lingering));
     }
 }

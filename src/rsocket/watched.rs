@@ -100,7 +100,7 @@ impl Registry {
 
     /// A turn of the service thread: has the object of `fd` handle that it is
     /// readable. `forget` undoes `watch` of a descriptor that is of no use, or not
-    /// for a while, which goes into `pauses`.
+    /// for a while, which goes into `pauses`. Nothing happens if there is no object.
     pub fn handle(&self, fd: RawFd, pauses: &mut Pauses, forget: impl Fn()) {
         self.set_turn(|turn| {
             turn.number = turn.number.wrapping_add(1);
@@ -131,16 +131,10 @@ impl Registry {
     }
 
     fn handle_object(&self, fd: RawFd, pauses: &mut Pauses, forget: impl Fn()) {
-        let object = {
-            let objects = locked(&self.objects);
-            let object = objects.get(&fd).and_then(Weak::upgrade);
-            if object.is_none() {
-                // With the lock: the number may become another's at any time.
-                forget();
-            }
-            object
-        };
+        let object = locked(&self.objects).get(&fd).and_then(Weak::upgrade);
         let Some(object) = object else {
+            // Reported before it was removed, or while it is. The number may be that
+            // of something else by now, which the service thread watches as well.
             return;
         };
         let identity = Arc::as_ptr(&object);
