@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::lock::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
-use super::wait::Waiters;
+use super::waiters::Waiters;
 
 /// The common part of a socket.
 #[derive(Debug, Default)]

@@ -18,7 +18,8 @@
 //! | [`lingering`] | closed sockets whose data is still on its way |
 //! | [`poll`] | `rpoll` and `rselect` |
 //! | [`epoll`] | epoll sets |
-//! | [`wait`], [`looking`] | sleeping and waking; looking before a sleep |
+//! | [`wait`], [`looking`] | sleeping; looking before a sleep |
+//! | [`waiters`], [`wake`] | who is told of changes; waking a thread |
 //! | [`option`], [`settings`] | options, defaults, configuration files |
 //! | [`route`], [`tcp_info`], [`keepalive`] | path records, `TCP_INFO`, keep-alive messages |
 //! | [`mapping`] | memory that the peer may write to directly |
@@ -59,5 +60,7 @@ pub mod table;
 pub mod tcp_info;
 pub mod vectors;
 pub mod wait;
+pub mod waiters;
+pub mod wake;
 mod watched;
 pub mod wire;

@@ -13,7 +13,9 @@ use crate::error::{Error, Result};
 use super::looking::Wait;
 use super::socket::Socket;
 use super::sockets;
-use super::wait::{Registered, Wake, readable, sleep, sleep_for};
+use super::wait::{readable, sleep, sleep_for};
+use super::waiters::Registered;
+use super::wake::Wake;
 
 /// Entries of the kernel's list before those of the call.
 const WAKE: usize = 0;

@@ -16,7 +16,7 @@ use crate::thread;
 use super::lingering::{self, EXIT_PATIENCE, Lingering};
 use super::pauses::Pauses;
 use super::socket::Socket;
-use super::wait::Wake;
+use super::wake::Wake;
 use super::watched::Registry;
 
 pub use super::watched::{Next, Watched};

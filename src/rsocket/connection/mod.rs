@@ -34,7 +34,8 @@ use super::endpoint::Endpoint;
 use super::flow::{Inbox, Outbox};
 use super::mapping::Mappings;
 use super::pace::Pace;
-use super::wait::{Notifier, Waiters};
+use super::wait::Notifier;
+use super::waiters::Waiters;
 use super::wire::{BIG_ENDIAN, ConnData, Message};
 
 use liveness::Liveness;

@@ -14,7 +14,8 @@ use crate::lock::{Mutex, locked};
 use super::member::{Member, Members};
 use crate::rsocket::socket::Socket;
 use crate::rsocket::sockets;
-use crate::rsocket::wait::{Notes, Wake};
+use crate::rsocket::waiters::Notes;
+use crate::rsocket::wake::Wake;
 
 /// What the kernel's data of a member says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,7 +19,8 @@ use crate::rsocket::pauses::SHORTEST;
 use crate::rsocket::route;
 use crate::rsocket::service::{self, Next};
 use crate::rsocket::spare;
-use crate::rsocket::wait::{Wake, readable, sleep_for};
+use crate::rsocket::wait::{readable, sleep_for};
+use crate::rsocket::wake::Wake;
 use crate::rsocket::wire::ConnData;
 
 /// Attempts of each step of address resolution; the first takes a second,
