@@ -9,6 +9,7 @@
 #include "rsocket_peer.h"
 
 #include <sys/mman.h>
+#include <sys/select.h>
 
 enum {
 	PORT = 7621,
@@ -394,4 +395,121 @@ TEST(lies, "requests with the least and the most of everything do no harm [race]
 		wire_close(&hostile);
 	}
 	finish(&victim);
+}
+
+/* ---- A peer that breaks the queue pair of a socket, and goes on as if nothing were. */
+
+/* What a socket's process does when the peer breaks it. */
+enum wait { IN_RRECV, IN_RRECV_ALL, IN_RPOLL, IN_RSELECT, WAITS };
+
+static void *tell_when_asleep(void *ready)
+{
+	await_sleep();
+	CHECK_EQ(write(*(int *)ready, "x", 1), 1);
+	return NULL;
+}
+
+/* Ends once the connection is broken: with the error, or what tells of one. */
+static void wait_for_break(int fd, enum wait wait)
+{
+	char data[100];
+	fd_set set;
+
+	switch (wait) {
+	case IN_RRECV:
+		CHECK_ERRNO(rrecv(fd, data, sizeof(data), 0), ECONNRESET);
+		break;
+	case IN_RRECV_ALL:
+		CHECK_ERRNO(rrecv(fd, data, sizeof(data), MSG_WAITALL), ECONNRESET);
+		break;
+	case IN_RPOLL:
+		CHECK(poll_one(fd, POLLIN, -1) & (POLLERR | POLLHUP));
+		CHECK_EQ(option_of(fd, SOL_SOCKET, SO_ERROR), ECONNRESET);
+		break;
+	default:
+		FD_ZERO(&set);
+		FD_SET(fd, &set);
+		CHECK_EQ(rselect(fd + 1, &set, NULL, NULL, NULL), 1);
+		CHECK_EQ(option_of(fd, SOL_SOCKET, SO_ERROR), ECONNRESET);
+	}
+	CHECK_EQ(rrecv(fd, data, sizeof(data), 0), 0);
+	CHECK_EQ(rsend(fd, data, sizeof(data), MSG_NOSIGNAL), -1);
+}
+
+/* Receives what was sent before, and then is broken in each way of waiting. */
+static void wait_in_all(const void *argument, long ready)
+{
+	int listener = listen_on(test_addr(PORT), 8), tell = (int)ready;
+
+	(void)argument;
+	CHECK_EQ(write(tell, "x", 1), 1);
+	for (;;) {
+		for (enum wait wait = 0; wait < WAITS; wait++) {
+			int fd = raccept(listener, NULL, NULL);
+			pthread_t thread;
+			char data[6];
+
+			CHECK(fd >= 0);
+			CHECK_EQ(rrecv(fd, data, sizeof(data), MSG_WAITALL), sizeof(data));
+			CHECK_OK(pthread_create(&thread, NULL, tell_when_asleep, &tell));
+			wait_for_break(fd, wait);
+			CHECK_OK(pthread_join(thread, NULL));
+			CHECK_OK(rclose(fd));
+			CHECK_EQ(write(tell, "x", 1), 1);
+		}
+	}
+}
+
+static void read_byte(int fd)
+{
+	struct pollfd entry = { .fd = fd, .events = POLLIN };
+	char byte;
+
+	CHECK_EQ(poll(&entry, 1, 20000), 1);
+	CHECK_EQ(read(fd, &byte, 1), 1);
+}
+
+/* What a socket does not allow. */
+static const struct outrage {
+	enum ibv_wr_opcode opcode;
+	bool elsewhere; /* not in the memory that it offers */
+	size_t size;
+} OUTRAGES[] = {
+	{ IBV_WR_RDMA_WRITE, true, 8 },
+	{ IBV_WR_RDMA_WRITE_WITH_IMM, true, 8 },
+	{ IBV_WR_RDMA_READ, false, 8 },
+	{ IBV_WR_SEND, false, 8 },
+};
+
+TEST(breaks, "[fix] a call that waits ends with ECONNRESET when the peer breaks its queue pair",
+     .timeout = 120)
+{
+	int ready[2];
+	pid_t pid;
+
+	keep_original_away();
+	CHECK_OK(pipe(ready));
+	pid = start_peer(wait_in_all, NULL, ready[1]);
+	close(ready[1]);
+	read_byte(ready[0]);
+	for (size_t index = 0; index < sizeof(OUTRAGES) / sizeof(*OUTRAGES); index++) {
+		const struct outrage *outrage = &OUTRAGES[index];
+
+		for (enum wait wait = 0; wait < WAITS; wait++) {
+			struct wire_peer hostile = open_hostile();
+			struct hello hello = good_hello(&hostile);
+
+			hostile.reads = 1;
+			wire_connect(&hostile, &hello);
+			send_well(&hostile, "hello", 6);
+			read_byte(ready[0]);
+			CHECK(!say(&hostile, outrage->opcode, 0,
+				   be64toh(hostile.other.buffer_addr),
+				   be32toh(hostile.other.buffer_key) ^ outrage->elsewhere,
+				   outrage->size));
+			read_byte(ready[0]);
+			wire_close(&hostile);
+		}
+	}
+	end_peer(pid);
 }

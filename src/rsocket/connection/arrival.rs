@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use crate::error::{Error, Result};
 use crate::verbs::bindings::{
     IBV_WC_LOC_QP_OP_ERR, IBV_WC_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_SUCCESS,
-    IBV_WC_WR_FLUSH_ERR, ibv_wc,
+    IBV_WC_WR_FLUSH_ERR, ibv_wc, ibv_wc_status,
 };
 
 use super::work::Work;
@@ -17,6 +17,13 @@ use crate::rsocket::wire::Message;
 
 /// Receives to be posted again that a look which finds nothing posts.
 const IDLE_RECEIVES: usize = 8;
+
+impl Core {
+    /// Whether the connection is up and neither side has begun to end it.
+    fn is_open_both_ways(&self) -> bool {
+        self.link == Link::Up && self.readable && self.writable
+    }
+}
 
 impl Connection {
     /// Handles what has completed. Returns whether anything has, or the device
@@ -77,17 +84,7 @@ impl Connection {
     fn completed(&self, core: &mut Core, wc: &ibv_wc) {
         let work = Work::decode(wc.wr_id);
         if wc.status != IBV_WC_SUCCESS {
-            // Receives are flushed whenever a queue pair ends.
-            if (core.link == Link::Up || core.draining) && work != Work::Receive {
-                let errno = match wc.status {
-                    IBV_WC_RETRY_EXC_ERR | IBV_WC_RNR_RETRY_EXC_ERR => libc::ETIMEDOUT,
-                    // The second is what soft-RoCE says without a network.
-                    IBV_WC_WR_FLUSH_ERR | IBV_WC_LOC_QP_OP_ERR => libc::ECONNRESET,
-                    _ => libc::EIO,
-                };
-                log::info!("{}: send failed, status {}", self.endpoint.id(), wc.status);
-                self.fail(core, &Error::new(errno, "send to the peer"));
-            }
+            self.work_failed(core, work, wc.status);
             return;
         }
         core.liveness.note_success(work);
@@ -109,6 +106,27 @@ impl Connection {
                 self.end(core);
             }
         }
+    }
+
+    fn work_failed(&self, core: &mut Core, work: Work, status: ibv_wc_status) {
+        let (expected, step) = match work {
+            // Receives are flushed whenever a queue pair ends. Unless a side has begun
+            // to end the connection, the peer has done what its device may not.
+            Work::Receive => (!core.is_open_both_ways(), "receive from the peer"),
+            _ => (core.link != Link::Up && !core.draining, "send to the peer"),
+        };
+        if expected {
+            return;
+        }
+        let errno = match status {
+            _ if work == Work::Receive => libc::ECONNRESET,
+            IBV_WC_RETRY_EXC_ERR | IBV_WC_RNR_RETRY_EXC_ERR => libc::ETIMEDOUT,
+            // The second is what soft-RoCE says without a network.
+            IBV_WC_WR_FLUSH_ERR | IBV_WC_LOC_QP_OP_ERR => libc::ECONNRESET,
+            _ => libc::EIO,
+        };
+        log::info!("{}: {step}: status {status}", self.endpoint.id());
+        self.fail(core, &Error::new(errno, step));
     }
 
     fn received(&self, core: &mut Core, message: Message, wc: &ibv_wc) {
