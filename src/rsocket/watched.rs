@@ -137,13 +137,13 @@ impl Registry {
             // of something else by now, which the service thread watches as well.
             return;
         };
-        let identity = Arc::as_ptr(&object);
-        let holds = [identity.cast::<()>().addr(), object.holds().addr()];
-        self.set_turn(|turn| turn.holds = Some(holds));
+        // While it is known, nothing else gets its address, if it is freed in its turn.
         let known = Arc::downgrade(&object);
+        let holds = [known.as_ptr().cast::<()>().addr(), object.holds().addr()];
+        self.set_turn(|turn| turn.holds = Some(holds));
         match object.handle(fd) {
             Next::Watch => pauses.forget(fd),
-            Next::Forget => self.remove(fd, identity, forget),
+            Next::Forget => self.remove(fd, known.as_ptr(), forget),
             Next::Pause => {
                 self.change(fd, &known, forget);
                 pauses.begin(fd, known, Instant::now());
