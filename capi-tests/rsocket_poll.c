@@ -3,6 +3,7 @@
 #include "rsocket_pair.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
 #include <sys/time.h>
@@ -156,6 +157,50 @@ TEST(microseconds, "65 [fix] rselect waits for less than a millisecond")
 		CHECK_EQ(rselect(e.client + 1, &set, NULL, NULL, &limit), 0);
 		CHECK(now_us() - start >= 900);
 		CHECK(!FD_ISSET(e.client, &set));
+	}
+	close_ends(&e);
+}
+
+typedef int select_fn(int, fd_set *, fd_set *, fd_set *, struct timeval *);
+
+/* What a call says of `fd` when one set stands for several questions. */
+static void ask(select_fn *call, int fd, const bool asked[3], int said[2])
+{
+	struct timeval limit = { .tv_sec = LONG / 1000 };
+	fd_set set;
+
+	FD_ZERO(&set);
+	FD_SET(fd, &set);
+	said[0] = call(fd + 1, asked[0] ? &set : NULL, asked[1] ? &set : NULL,
+		       asked[2] ? &set : NULL, &limit);
+	said[1] = FD_ISSET(fd, &set);
+}
+
+TEST(one_set, "65 [fix] rselect takes one set for several questions, as select does")
+{
+	static const bool asked[][3] = {
+		{ true, true }, { true, false, true }, { false, true, true },
+		{ true, true, true }, { false, true },
+	};
+	struct ends e = make_ends(test_addr(PORT));
+	int pair[2];
+
+	CHECK_OK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
+	for (int readable = 0; readable < 2; readable++) {
+		for (unsigned i = 0; i < sizeof(asked) / sizeof(*asked); i++) {
+			int expected[2], said[2];
+
+			/* Nobody is to wait for what does not come. */
+			if (!readable && !asked[i][1])
+				continue;
+			ask(select, pair[0], asked[i], expected);
+			ask(rselect, e.client, asked[i], said);
+			CHECK_EQ(said[0], expected[0]);
+			CHECK_EQ(said[1], expected[1]);
+		}
+		CHECK_EQ(write(pair[1], "x", 1), 1);
+		CHECK_EQ(rsend(e.server, "x", 1, 0), 1);
+		CHECK_EQ(poll_one(e.client, POLLIN, LONG), POLLIN);
 	}
 	close_ends(&e);
 }

@@ -257,94 +257,98 @@ impl Sleeper {
     }
 }
 
-/// The sets of `select(2)`, each a bit per descriptor; those that are absent
-/// are empty.
-pub struct Sets<'a> {
-    /// Wanted and, afterwards, readable.
-    pub read: Option<&'a mut [u64]>,
-    /// Wanted and, afterwards, writable.
-    pub write: Option<&'a mut [u64]>,
-    /// Wanted and, afterwards, in an exceptional condition.
-    pub except: Option<&'a mut [u64]>,
+/// The sets of `select(2)`: wanted and, afterwards, readable, writable and in an
+/// exceptional condition. A bit per descriptor; those that are absent are empty.
+#[derive(Debug, Default)]
+pub struct Sets(pub [Vec<u64>; 3]);
+
+/// What each set asks for, and what of a report answers that.
+const ASKED: [(i16, i16); 3] = [
+    (
+        libc::POLLIN | libc::POLLRDNORM | libc::POLLRDBAND,
+        libc::POLLIN | libc::POLLRDNORM | libc::POLLRDBAND | libc::POLLHUP | libc::POLLERR,
+    ),
+    (
+        libc::POLLOUT | libc::POLLWRNORM | libc::POLLWRBAND,
+        libc::POLLOUT | libc::POLLWRNORM | libc::POLLWRBAND | libc::POLLERR,
+    ),
+    (libc::POLLPRI, libc::POLLPRI),
+];
+
+const BITS: usize = u64::BITS as usize;
+
+fn has(set: &[u64], fd: usize) -> bool {
+    set.get(fd / BITS)
+        .is_some_and(|word| word >> (fd % BITS) & 1 != 0)
 }
 
-const READ: i16 =
-    libc::POLLIN | libc::POLLRDNORM | libc::POLLRDBAND | libc::POLLHUP | libc::POLLERR;
-const WRITE: i16 = libc::POLLOUT | libc::POLLWRNORM | libc::POLLWRBAND | libc::POLLERR;
-const EXCEPT: i16 = libc::POLLPRI;
-
-fn has(set: &Option<&mut [u64]>, fd: usize) -> bool {
-    set.as_ref()
-        .and_then(|set| set.get(fd / 64))
-        .is_some_and(|word| word >> (fd % 64) & 1 != 0)
-}
-
-fn put(set: &mut Option<&mut [u64]>, fd: usize, on: bool) {
-    if let Some(word) = set.as_mut().and_then(|set| set.get_mut(fd / 64)) {
-        let bit = 1u64 << (fd % 64);
-        *word = if on { *word | bit } else { *word & !bit };
-    }
-}
-
-/// Whether what an entry reports is what a set asks for, or an error.
-fn asked(sets: &Sets<'_>, entry: &pollfd) -> bool {
-    let Ok(fd) = usize::try_from(entry.fd) else {
-        return false;
-    };
-    let reports = |set: &Option<&mut [u64]>, mask| has(set, fd) && entry.revents & mask != 0;
-    entry.revents & libc::POLLNVAL != 0
-        || reports(&sets.read, READ)
-        || reports(&sets.write, WRITE)
-        || reports(&sets.except, EXCEPT)
-}
-
-/// `select(2)` of the descriptors below `count`. The sets change only on
-/// success. Returns the number of bits that are set afterwards.
-///
-/// # Errors
-/// `EBADF` if a set names a descriptor that is not open, `EINTR`, `ENOMEM`.
-pub fn select(count: usize, sets: &mut Sets<'_>, timeout: Option<Duration>) -> Result<usize> {
-    let mut entries = Vec::new();
-    for fd in 0..count {
-        let mut events = 0;
-        for (set, wanted) in [
-            (
-                &sets.read,
-                libc::POLLIN | libc::POLLRDNORM | libc::POLLRDBAND,
-            ),
-            (
-                &sets.write,
-                libc::POLLOUT | libc::POLLWRNORM | libc::POLLWRBAND,
-            ),
-            (&sets.except, libc::POLLPRI),
-        ] {
-            if has(set, fd) {
-                events |= wanted;
-            }
-        }
-        if events != 0 {
-            entries.push(pollfd {
+impl Sets {
+    /// What is asked of the descriptors below `count`.
+    fn entries(&self, count: usize) -> Vec<pollfd> {
+        let entries = (0..count).filter_map(|fd| {
+            let asked = self.0.iter().zip(ASKED);
+            let events = asked
+                .filter(|(set, _)| has(set, fd))
+                .fold(0, |events, (_, (wanted, _))| events | wanted);
+            (events != 0).then(|| pollfd {
                 fd: i32::try_from(fd).unwrap_or(-1),
                 events,
                 revents: 0,
-            });
-        }
+            })
+        });
+        entries.collect()
     }
-    holding(entries, |entries| select_of(count, sets, entries, timeout))
+
+    /// Whether what an entry reports is what a set asks for, or an error.
+    fn answered_by(&self, entry: &pollfd) -> bool {
+        let Ok(fd) = usize::try_from(entry.fd) else {
+            return false;
+        };
+        let mut asked = self.0.iter().zip(ASKED);
+        entry.revents & libc::POLLNVAL != 0
+            || asked.any(|(set, (_, answer))| has(set, fd) && entry.revents & answer != 0)
+    }
+
+    /// Leaves in the sets what was reported, and counts that.
+    fn answer(&mut self, entries: &[pollfd]) -> usize {
+        let mut bits = 0;
+        for (set, (_, answer)) in self.0.iter_mut().zip(ASKED) {
+            let mut left = vec![0; set.len()];
+            for entry in entries.iter().filter(|entry| entry.revents & answer != 0) {
+                let fd = usize::try_from(entry.fd).unwrap_or(usize::MAX);
+                if has(set, fd)
+                    && let Some(word) = left.get_mut(fd / BITS)
+                {
+                    *word |= 1 << (fd % BITS);
+                    bits += 1;
+                }
+            }
+            *set = left;
+        }
+        bits
+    }
+}
+
+/// `select(2)` of the descriptors below `count`. Returns what is left of the sets,
+/// and the number of bits in them.
+///
+/// # Errors
+/// `EBADF` if a set names a descriptor that is not open, `EINTR`, `ENOMEM`.
+pub fn select(count: usize, sets: Sets, timeout: Option<Duration>) -> Result<(usize, Sets)> {
+    let entries = sets.entries(count);
+    holding((sets, entries), |(sets, entries)| {
+        let bits = select_of(sets, entries, timeout)?;
+        Ok((bits, std::mem::take(sets)))
+    })
 }
 
 /// As [`select`], of these entries.
-fn select_of(
-    count: usize,
-    sets: &mut Sets<'_>,
-    entries: &mut [pollfd],
-    timeout: Option<Duration>,
-) -> Result<usize> {
+fn select_of(sets: &mut Sets, entries: &mut [pollfd], timeout: Option<Duration>) -> Result<usize> {
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     loop {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let ready = poll(entries, left)?;
-        if ready == 0 || entries.iter().any(|entry| asked(sets, entry)) {
+        if ready == 0 || entries.iter().any(|entry| sets.answered_by(entry)) {
             break;
         }
         // A hang-up alone is no event for one who does not read; the wait
@@ -357,24 +361,7 @@ fn select_of(
     if entries.iter().any(invalid) {
         return Err(Error::new(libc::EBADF, "select a descriptor"));
     }
-    let mut bits = 0;
-    let mut reports = entries.iter().filter(|entry| entry.fd >= 0).peekable();
-    for fd in 0..count {
-        let own = reports.next_if(|entry| usize::try_from(entry.fd) == Ok(fd));
-        let revents = own.map_or(0, |entry| entry.revents);
-        for (set, mask) in [
-            (&mut sets.read, READ),
-            (&mut sets.write, WRITE),
-            (&mut sets.except, EXCEPT),
-        ] {
-            if has(set, fd) {
-                let on = revents & mask != 0;
-                put(set, fd, on);
-                bits += usize::from(on);
-            }
-        }
-    }
-    Ok(bits)
+    Ok(sets.answer(entries))
 }
 
 #[cfg(test)]
@@ -398,17 +385,19 @@ mod tests {
     fn select_reports_what_was_asked_for() {
         let (reader, mut writer) = pipe().unwrap();
         let (read_fd, write_fd) = (reader.as_raw_fd() as usize, writer.as_raw_fd() as usize);
-        let mut read = [0u64; 16];
-        let mut write = [0u64; 16];
-        read[read_fd / 64] |= 1 << (read_fd % 64);
-        write[write_fd / 64] |= 1 << (write_fd % 64);
-        writer.write_all(b"x").unwrap();
-        let mut sets = Sets {
-            read: Some(&mut read),
-            write: Some(&mut write),
-            except: None,
+        let set = |fd: usize| {
+            let mut set = vec![0u64; 16];
+            set[fd / 64] |= 1 << (fd % 64);
+            set
         };
-        assert_eq!(select(1024, &mut sets, None), Ok(2));
+        writer.write_all(b"x").unwrap();
+        let sets = || Sets([set(read_fd), set(write_fd), set(read_fd)]);
+        let (bits, left) = select(1024, sets(), None).unwrap();
+        assert_eq!(bits, 2);
+        assert_eq!(left.0, [set(read_fd), set(write_fd), vec![0; 16]]);
+        let absent = Sets([set(read_fd), Vec::new(), Vec::new()]);
+        let (bits, left) = select(1024, absent, None).unwrap();
+        assert_eq!((bits, left.0), (1, [set(read_fd), Vec::new(), Vec::new()]));
         drop(reader);
         drop(writer);
     }

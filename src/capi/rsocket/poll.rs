@@ -1,6 +1,7 @@
 //! Waiting for events: `rpoll` and `rselect`.
 
 use std::ffi::c_int;
+use std::ptr;
 use std::time::Duration;
 
 use libc::{fd_set, nfds_t, pollfd, timeval};
@@ -56,17 +57,29 @@ unsafe fn select(nfds: c_int, sets: [*mut fd_set; 3], timeout: *mut timeval) -> 
         Some(Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros)))
     };
     let words = count.div_ceil(u64::BITS as usize);
-    // SAFETY: a set has a bit for each descriptor, in words; programs do not
-    // share it during the call.
-    let [read, write, except] = sets.map(|set| unsafe {
-        (!set.is_null()).then(|| std::slice::from_raw_parts_mut(set.cast(), words))
-    });
-    let mut sets = poll::Sets {
-        read,
-        write,
-        except,
-    };
-    poll::select(count, &mut sets, timeout)
+    // SAFETY: a set has a bit for each descriptor, in words.
+    let copies = sets.map(|set| unsafe { copy(set, words) });
+    let (bits, left) = poll::select(count, poll::Sets(copies), timeout)?;
+    // One after the other, as the kernel does: programs may give one set twice.
+    for (set, words) in sets.into_iter().zip(left.0) {
+        if !set.is_null() {
+            // SAFETY: not null, and as many words as were read there.
+            unsafe { ptr::copy_nonoverlapping(words.as_ptr(), set.cast(), words.len()) };
+        }
+    }
+    Ok(bits)
+}
+
+/// The first `words` words of a set; none of an absent one.
+///
+/// # Safety
+/// `set` is null or has so many words.
+unsafe fn copy(set: *const fd_set, words: usize) -> Vec<u64> {
+    if set.is_null() {
+        return Vec::new();
+    }
+    // SAFETY: not null; the caller vouches for the rest.
+    unsafe { std::slice::from_raw_parts(set.cast(), words) }.to_vec()
 }
 
 /// Waits for events on sockets over RDMA and ordinary descriptors, as poll(2)
