@@ -56,23 +56,22 @@ impl Connection {
     /// libibverbs says.
     pub fn map(&self, range: Range, write: bool, offset: u64) -> Result<()> {
         let pd = self.endpoint.id().require_device()?.pd()?;
+        let access = if write {
+            Access::RemoteWrite
+        } else {
+            Access::Local
+        };
+        let length = range.length as usize;
+        // Without the lock: the kernel pins all of the memory.
+        // SAFETY: the domain lives as long as the device, which the identifier
+        // keeps. The program asks for its memory to be written to.
+        let registration = unsafe { Registration::new(pd, range.addr as *mut u8, length, access) }?;
         self.with_core(|core| {
             let index = if write {
                 Some(core.mappings.free_index(self.peer.mappings)?)
             } else {
                 None
             };
-            let access = if write {
-                Access::RemoteWrite
-            } else {
-                Access::Local
-            };
-            let length = range.length as usize;
-            // SAFETY: the domain lives as long as the device, which the
-            // identifier keeps. The program asks for its memory to be
-            // written to.
-            let registration =
-                unsafe { Registration::new(pd, range.addr as *mut u8, length, access) }?;
             core.mappings.add(range, registration, index, offset);
             Ok(())
         })
@@ -83,7 +82,7 @@ impl Connection {
     /// # Errors
     /// `EINVAL` if there is no such mapping.
     pub fn unmap(&self, range: Range) -> Result<()> {
-        self.with_core(|core| {
+        let withdrawn = self.with_core(|core| -> Result<_> {
             let registration = core.mappings.remove(range)?;
             self.progress(core);
             self.post_draft(core);
@@ -92,9 +91,10 @@ impl Connection {
             {
                 log::debug!("{}: {error}", self.endpoint.id());
             }
-            drop(registration);
-            Ok(())
-        })
+            Ok(registration)
+        });
+        // Without the lock, as in `map`.
+        withdrawn.map(drop)
     }
 
     /// The memory that the peer exposed at `offset`, up to where it ends.
