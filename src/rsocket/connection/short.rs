@@ -73,7 +73,7 @@ impl Connection {
             let Some(target) = self.mapped(offset) else {
                 return false;
             };
-            if length > target.length as usize || !core.outbox.take_inline(length) {
+            if length > target.length as usize || !core.outbox.take_request(length) {
                 return false;
             }
             core.unlooked += 1;

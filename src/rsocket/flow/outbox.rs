@@ -234,7 +234,7 @@ impl Outbox {
             length,
             inline,
         };
-        if !self.take_inline(wanted) {
+        if !self.take_request(wanted) {
             return None;
         }
         if !inline {
@@ -243,9 +243,9 @@ impl Outbox {
         Some(segment)
     }
 
-    /// Takes room for a write of `length` bytes that is no message and needs no
-    /// buffer. Returns whether there was any.
-    pub fn take_inline(&mut self, length: usize) -> bool {
+    /// Takes a work request for a write of `length` bytes that is no message, and
+    /// no buffer. Returns whether there was one.
+    pub fn take_request(&mut self, length: usize) -> bool {
         let room = self.can_post() && length > 0;
         if room {
             self.take_slot();
