@@ -26,6 +26,15 @@ impl Socket {
         }
     }
 
+    /// Whether it is the same socket as `other`.
+    pub fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Stream(one), Self::Stream(other)) => Arc::ptr_eq(one, other),
+            (Self::Datagram(one), Self::Datagram(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+
     /// What sockets of every kind have.
     pub fn common(&self) -> &Common {
         match self {

@@ -67,8 +67,14 @@ pub fn briefly<R>(fd: c_int, action: impl FnOnce(&Arc<Stream>) -> R) -> Option<R
 /// `EMFILE` if the number is too large.
 pub fn register(socket: Socket) -> Result<c_int> {
     let fd = socket.descriptor();
+    epoll::displace(fd);
     SOCKETS.insert(fd, socket)?;
     Ok(fd)
+}
+
+/// The descriptor `fd` was just opened for what is no socket over RDMA.
+pub fn displace(fd: c_int) {
+    SOCKETS.displace(fd);
 }
 
 /// Creates a socket and returns its descriptor.

@@ -126,17 +126,28 @@ impl<T: Clone> Table<T> {
             slots.try_into().map_err(|_| FULL)
         })?;
         let slot = page.get(slot).ok_or(FULL)?;
-        if let Some(Known::Own(old)) = slot.replace(Some(Known::Own(object))) {
-            log::warn!("descriptor {fd} was closed by close(2), its socket lives on");
-            // Freeing it would close the descriptor of the newer object.
-            std::mem::forget(old);
-        }
+        abandon(fd, slot.replace(Some(Known::Own(object))));
         Ok(())
+    }
+
+    /// The descriptor `fd` was just opened for something else: what is still here was
+    /// closed by `close(2)`.
+    pub fn displace(&self, fd: RawFd) {
+        abandon(fd, self.remove(fd));
     }
 
     /// Makes `fd` stand for nothing, and returns what it stood for.
     pub fn remove(&self, fd: RawFd) -> Option<Known<T>> {
         self.slot(fd)?.replace(None)
+    }
+}
+
+/// Leaves alone what a program has closed by `close(2)`: to free it would close the
+/// descriptor, which is a newer object's.
+fn abandon<T>(fd: RawFd, old: Option<Known<T>>) {
+    if let Some(Known::Own(old)) = old {
+        log::warn!("descriptor {fd} was closed by close(2), what it stood for lives on");
+        std::mem::forget(old);
     }
 }
 

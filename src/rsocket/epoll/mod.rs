@@ -26,6 +26,7 @@ use crate::lock::{Mutex, locked};
 pub use crate::kernel::epoll::Operation;
 
 use super::socket::Socket;
+use super::sockets;
 use super::table::{Known, Table};
 use super::wait;
 
@@ -52,8 +53,14 @@ pub fn create(close_on_exec: bool) -> Result<RawFd> {
     all.retain(|set| set.strong_count() > 0);
     all.push(Arc::downgrade(&set));
     drop(all);
+    sockets::displace(fd);
     SETS.insert(fd, set)?;
     Ok(fd)
+}
+
+/// The descriptor `fd` was just opened for what is no set.
+pub fn displace(fd: RawFd) {
+    SETS.displace(fd);
 }
 
 /// Removes a socket that is being closed from all sets, as the kernel does.

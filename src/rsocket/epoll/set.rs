@@ -97,7 +97,9 @@ impl Set {
     ) -> Result<()> {
         let mut members = locked(&self.members);
         self.forget_closed(&mut members);
-        match sockets::find(fd) {
+        let socket = sockets::find(fd);
+        self.forget_replaced(&mut members, fd, socket.as_ref());
+        match socket {
             Some(socket) => self.control_socket(&mut members, operation, fd, socket, event),
             None => self.control_ordinary(&mut members, operation, fd, event),
         }
@@ -176,6 +178,17 @@ impl Set {
         member.socket.common().waiters().remove(&self.wake);
         if let Some(fd) = member.watched {
             self.epoll.forget(fd);
+        }
+    }
+
+    /// The member `fd` is none any more unless it is `socket`: it was closed by
+    /// `close(2)`, and its descriptor is another's.
+    fn forget_replaced(&self, members: &mut Members, fd: RawFd, socket: Option<&Socket>) {
+        let replaced = |member: &Member| socket.is_none_or(|socket| !member.socket.is(socket));
+        if members.sockets.get(&fd).is_some_and(replaced)
+            && let Some(member) = members.sockets.remove(&fd)
+        {
+            self.release(&member);
         }
     }
 
