@@ -17,8 +17,10 @@ use super::wait::{readable, sleep, sleep_for};
 use super::waiters::Registered;
 use super::wake::Wake;
 
-/// Entries of the kernel's list before those of the call.
+/// Places in the kernel's list: of the thread's wake-up, and of the completion channel
+/// of the first socket.
 const WAKE: usize = 0;
+const CHANNELS: usize = 1;
 
 /// A socket among the descriptors of a call.
 struct Polled {
@@ -148,31 +150,39 @@ impl Sockets {
         ready.map(usize::from).sum()
     }
 
-    /// What the kernel is asked: the thread's wake-up, then in the place of
-    /// each entry the ordinary descriptor itself or room for the completion
-    /// channel of the socket.
+    /// What the kernel is asked: the thread's wake-up, room for the completion
+    /// channel of each socket, then the ordinary descriptors. No others, so that as
+    /// many entries as the kernel takes (`RLIMIT_NOFILE`) do not become too many.
     fn kernel_list(&self, entries: &[pollfd], wake: Option<&Wake>) -> Vec<pollfd> {
-        let mut list = Vec::with_capacity(entries.len().saturating_add(1));
-        list.push(readable(wake.map_or(-1, AsRawFd::as_raw_fd)));
-        list.extend_from_slice(entries);
-        for polled in &self.list {
-            if let Some(entry) = list.get_mut(polled.place.saturating_add(1)) {
-                *entry = readable(-1);
-            }
+        let mut list = vec![readable(-1); self.list.len().saturating_add(CHANNELS)];
+        if let (Some(entry), Some(wake)) = (list.get_mut(WAKE), wake) {
+            entry.fd = wake.as_raw_fd();
         }
+        let ordinary = self.ordinary(entries.iter());
+        list.extend(ordinary.filter(|entry| entry.fd >= 0).copied());
         list
+    }
+
+    /// Of the entries of the call, or what belongs to them, those of ordinary
+    /// descriptors.
+    fn ordinary<T>(&self, entries: impl Iterator<Item = T>) -> impl Iterator<Item = T> {
+        let mut sockets = self.list.iter().map(|polled| polled.place).peekable();
+        entries
+            .enumerate()
+            .filter(move |(place, _)| sockets.next_if_eq(place).is_none())
+            .map(|(_, entry)| entry)
     }
 
     /// Copies what the kernel said of ordinary descriptors; returns how many
     /// of them report something.
     fn take_ordinary(&self, entries: &mut [pollfd], list: &[pollfd]) -> usize {
+        let mut said = list.iter().skip(self.list.len().saturating_add(CHANNELS));
         let mut ready = 0;
-        let mut sockets = self.list.iter().map(|polled| polled.place).peekable();
-        for (place, (entry, said)) in entries.iter_mut().zip(list.iter().skip(1)).enumerate() {
-            if sockets.next_if_eq(&place).is_none() {
-                entry.revents = said.revents;
-                ready += usize::from(entry.revents != 0);
-            }
+        for entry in self.ordinary(entries.iter_mut()) {
+            let asked = entry.fd >= 0;
+            let said = asked.then(|| said.next()).flatten();
+            entry.revents = said.map_or(0, |said| said.revents);
+            ready += usize::from(entry.revents != 0);
         }
         ready
     }
@@ -203,12 +213,11 @@ impl Sleeper {
     fn sleep(&mut self, entries: &mut [pollfd], deadline: Option<Instant>) -> Result<usize> {
         loop {
             let mut ready = 0;
-            for polled in &mut self.sockets.list {
+            let channels = self.list.iter_mut().skip(CHANNELS);
+            for (polled, channel) in self.sockets.list.iter_mut().zip(channels) {
                 let armed = polled.socket.notifier().is_some_and(|notifier| {
                     // A socket that has connected meanwhile had none before.
-                    if let Some(entry) = self.list.get_mut(polled.place.saturating_add(1)) {
-                        entry.fd = notifier.notification_fd();
-                    }
+                    channel.fd = notifier.notification_fd();
                     notifier.arm()
                 });
                 // One that was armed before and has not changed since it was
@@ -244,9 +253,9 @@ impl Sleeper {
             self.wake.clear();
         }
         let mut ready = 0;
-        for polled in &mut self.sockets.list {
-            let entry = self.list.get(polled.place.saturating_add(1));
-            let notified = entry.is_some_and(|entry| entry.revents != 0);
+        let channels = self.list.iter().skip(CHANNELS);
+        for (polled, channel) in self.sockets.list.iter_mut().zip(channels) {
+            let notified = channel.revents != 0;
             if notified && let Some(notifier) = polled.socket.notifier() {
                 notifier.take_notification();
             }

@@ -9,7 +9,7 @@ use libc::{fd_set, nfds_t, pollfd, timeval};
 use super::argument::number;
 use crate::capi::convert::respond;
 use crate::error::{Error, Result};
-use crate::kernel::descriptor::table_size;
+use crate::kernel::descriptor::{most_open, table_size};
 use crate::rsocket::poll;
 
 /// How many descriptors a set of `nfds` bits may name. As the kernel does, what
@@ -36,7 +36,8 @@ unsafe fn pollfds<'a>(fds: *mut pollfd, count: nfds_t) -> Result<&'a mut [pollfd
     if fds.is_null() {
         return Err(Error::new(libc::EFAULT, "poll descriptors"));
     }
-    if count > i32::MAX as usize {
+    // As for the kernel, which is asked only for what may be too many.
+    if count > libc::FD_SETSIZE && count > most_open() {
         return Err(Error::invalid("poll so many descriptors"));
     }
     // SAFETY: not null; the caller vouches for the rest.
@@ -88,7 +89,8 @@ unsafe fn copy(set: *const fd_set, words: usize) -> Vec<u64> {
 /// `POLLIN`.
 ///
 /// Returns the number of entries with events, 0 at the timeout, or -1 with errno:
-/// `EINTR`, `EFAULT` if `fds` is NULL, `EINVAL` for too many entries, `ENOMEM`.
+/// `EINTR`, `EFAULT` if `fds` is NULL, `EINVAL` for more entries than the process may
+/// have descriptors (`RLIMIT_NOFILE`), `ENOMEM`.
 ///
 /// # Safety
 /// `fds` points to `nfds` entries.

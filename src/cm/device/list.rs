@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::fork::Renewed;
+use crate::kernel::descriptor::check_free;
 use crate::lock::atomic::{AtomicBool, Ordering};
 use crate::lock::{Mutex, OnceCell, RwLock, clean, locked};
 use crate::verbs::bindings::{
@@ -187,6 +188,10 @@ fn lookup(guid: u64, index: i32) -> Option<Arc<Entry>> {
         .cloned()
 }
 
+/// What libibverbs opens at once when it loads its drivers. It does so once: without a
+/// descriptor for one of them, there would be no device for the rest of the process.
+const DESCRIPTORS: usize = 4;
+
 /// Compares the list with libibverbs'.
 ///
 /// `ENODEV` or `ENXIO` (see [`absence::none_listed`]) if there is no device
@@ -196,11 +201,14 @@ fn resync() -> Result<()> {
     let _guard = locked(&RESYNC);
     // A removal that is noted from here on is compared once more.
     OUTDATED.store(false, Ordering::SeqCst);
+    let known = snapshot();
+    if known.is_empty() {
+        check_free(DESCRIPTORS, "list the RDMA devices")?;
+    }
     let list = List::fetch().map_err(|error| {
         log::error!("{error}; is the ib_uverbs module loaded?");
         Error::new(libc::ENODEV, "list the RDMA devices")
     })?;
-    let known = snapshot();
     // libibverbs may list a device for as long as its removal goes on.
     let staying = known.iter().filter(|entry| !entry.is_removed());
     let staying: Vec<_> = staying.cloned().collect();
