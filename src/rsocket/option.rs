@@ -188,7 +188,10 @@ fn set_rdma(stream: &Stream, name: c_int, value: &[u8]) -> Result<()> {
             settings.mappings = round_mappings(short_from_option(integer(value)?));
         }
         RDMA_ROUTE => {
-            if value.is_empty() || !value.len().is_multiple_of(route::RECORD_LEN) {
+            let count = value.len() / route::RECORD_LEN;
+            if !value.len().is_multiple_of(route::RECORD_LEN)
+                || !(1..=route::MOST_RECORDS).contains(&count)
+            {
                 return Err(Error::invalid("set the route"));
             }
             options.route = value.to_vec();
@@ -296,7 +299,8 @@ pub fn integer(value: &[u8]) -> Result<c_int> {
         .ok_or(Error::invalid("set an option to too few bytes"))
 }
 
-/// A duration from a `struct timeval`.
+/// A time limit from a `struct timeval`. A negative one has passed as soon as a call
+/// would wait, as on Linux; zero means none.
 ///
 /// # Errors
 /// `EINVAL` for too few bytes, `EDOM` for an invalid part of a second.
@@ -314,7 +318,9 @@ pub fn duration(value: &[u8]) -> Result<Duration> {
         .ok()
         .filter(|micros| *micros < 1_000_000)
         .ok_or(Error::new(libc::EDOM, STEP))?;
-    let seconds = u64::try_from(seconds).unwrap_or(0);
+    let Ok(seconds) = u64::try_from(seconds) else {
+        return Ok(Duration::from_nanos(1));
+    };
     Ok(Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros.into())))
 }
 
@@ -334,6 +340,8 @@ mod tests {
         let limit = Duration::new(3, 250_000_000);
         assert_eq!(duration(&timeval(limit)), Ok(limit));
         assert!(duration(&[0; 12]).is_err());
+        let past = [(-1i64).to_ne_bytes(), [0; 8]].concat();
+        assert!(duration(&past).is_ok_and(|limit| !limit.is_zero()));
         assert!(duration(&[&[0; 8][..], &[255; 8]].concat()).is_err());
     }
 }

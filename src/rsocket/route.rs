@@ -11,6 +11,9 @@ use crate::verbs::bindings::ibv_sa_path_rec;
 
 /// Bytes of a path record with its flags.
 pub const RECORD_LEN: usize = 72;
+/// Records that a program may give at once; the kernel looks at one, and others take a
+/// few.
+pub const MOST_RECORDS: usize = 64;
 /// Bytes of a packet where no route is known.
 const UNKNOWN_MTU: c_int = 2048;
 /// In the two highest bits of a limit: it is exactly this.

@@ -52,6 +52,14 @@ fn service() -> Result<&'static Arc<Service>> {
     })
 }
 
+/// Sees to it that the thread runs, for what [`watch`] is to be called for later.
+///
+/// # Errors
+/// What the start of the thread says.
+pub fn start() -> Result<()> {
+    service().map(drop)
+}
+
 /// Looks after `object` from now on whenever `fd` is readable.
 ///
 /// # Errors

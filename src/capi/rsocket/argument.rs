@@ -8,6 +8,29 @@ use libc::{iovec, sockaddr, socklen_t};
 use crate::error::{Error, Result};
 use crate::kernel::addr::SockAddr;
 
+/// The number of bytes that a program gives, or has room for.
+///
+/// # Errors
+/// `EINVAL` for one that is negative as an `int`, as the kernel takes it.
+pub(super) fn length(length: socklen_t) -> Result<usize> {
+    const NEGATIVE: Error = Error::invalid("use a negative number of bytes");
+    c_int::try_from(length)
+        .map(|_| length as usize)
+        .map_err(|_| NEGATIVE)
+}
+
+/// Fails if there is room for less than nothing, see [`length`].
+///
+/// # Safety
+/// `room` is null or valid.
+pub(super) unsafe fn check_room(room: *const socklen_t) -> Result<()> {
+    // SAFETY: the caller vouches for the pointer.
+    match unsafe { room.as_ref() } {
+        Some(room) => length(*room).map(drop),
+        None => Ok(()),
+    }
+}
+
 /// Copies what fits of `addr` and writes its length.
 ///
 /// # Safety

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 
 use libc::{sockaddr, socklen_t};
 
-use super::argument::{copy_address, datagram_address};
+use super::argument::{check_room, copy_address, datagram_address};
 use crate::cancel::Uncancelled;
 use crate::capi::argument::{address, enter};
 use crate::capi::convert::respond;
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn rbind(socket: c_int, addr: *const sockaddr, addrlen: so
 }
 
 /// Makes a socket accept connections; at most `backlog` and one that `raccept`
-/// has not returned yet, further ones are refused.
+/// has not returned yet, further ones are refused. A negative one is 4096.
 ///
 /// Returns 0, or -1 with errno: `EBADF`, `EOPNOTSUPP` for datagrams, `EINVAL`
 /// if it is connected, `EADDRINUSE`.
@@ -91,7 +91,8 @@ pub unsafe extern "C" fn rlisten(socket: c_int, backlog: c_int) -> c_int {
 /// The new socket has the listener's sizes and options, and is blocking.
 ///
 /// Returns -1 with errno: `EBADF`, `EOPNOTSUPP` for datagrams, `EINVAL` if the
-/// socket does not listen, `ENODEV` if its device was removed, `EAGAIN`, `EINTR`.
+/// socket does not listen or the length is negative as an `int`, `ENODEV` if its
+/// device was removed, `EAGAIN`, `EINTR`.
 ///
 /// # Safety
 /// `addr` is NULL or may be written for `*addrlen` bytes; `addrlen` is NULL or valid.
@@ -102,6 +103,8 @@ pub unsafe extern "C" fn raccept(
     addrlen: *mut socklen_t,
 ) -> c_int {
     let result = sockets::stream(socket).and_then(|stream| {
+        // SAFETY: the caller vouches for the pointer.
+        unsafe { check_room(addrlen) }?;
         let accepted = stream.accept()?;
         let accepted = Socket::Stream(accepted);
         let peer = sockets::peer_address(&accepted).ok();
@@ -119,8 +122,8 @@ pub unsafe extern "C" fn raccept(
 }
 
 /// Connects a socket. Blocks until it is connected or cannot be, unless it is
-/// non-blocking; `rpoll` then reports `POLLOUT` in either case, and `SO_ERROR`
-/// tells which. A datagram socket takes that address for its only peer, at once;
+/// non-blocking or it takes longer than `SO_SNDTIMEO`; `rpoll` then reports `POLLOUT`
+/// in either case, and `SO_ERROR` tells which. A datagram socket takes that address for its only peer, at once;
 /// one of the family `AF_UNSPEC` undoes that.
 ///
 /// Returns 0, or -1 with errno: `EBADF`, `EINPROGRESS`, `EALREADY`, `EISCONN`,

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_long, c_void};
 
 use libc::{sockaddr, socklen_t};
 
-use super::argument::{copy_address, copy_bytes};
+use super::argument::{check_room, copy_address, copy_bytes, length};
 use crate::abi::rsocket::{RDMA_ROUTE, SOL_RDMA};
 use crate::capi::argument::place;
 use crate::capi::convert::respond;
@@ -28,14 +28,18 @@ unsafe fn give_name(
     place(addr, STEP)?;
     place(addrlen, STEP)?;
     // SAFETY: not null; the caller vouches for the rest.
-    unsafe { copy_address(&name, addr, addrlen) };
+    unsafe {
+        check_room(addrlen)?;
+        copy_address(&name, addr, addrlen);
+    }
     Ok(())
 }
 
 /// Gets the remote address. As much as fits is written, and its length to
 /// `*addrlen`.
 ///
-/// Returns 0, or -1 with errno: `EBADF`, `EINVAL` if a pointer is NULL, `ENOTCONN`.
+/// Returns 0, or -1 with errno: `EBADF`, `EINVAL` if a pointer is NULL or the
+/// length negative as an `int`, `ENOTCONN`.
 ///
 /// # Safety
 /// `addr` is NULL or may be written for `*addrlen` bytes; `addrlen` is NULL or valid.
@@ -54,7 +58,8 @@ pub unsafe extern "C" fn rgetpeername(
 /// Gets the local address. As much as fits is written, and its length to
 /// `*addrlen`.
 ///
-/// Returns 0, or -1 with errno: `EBADF`, `EINVAL` if a pointer is NULL.
+/// Returns 0, or -1 with errno: `EBADF`, `EINVAL` if a pointer is NULL or the
+/// length negative as an `int`.
 ///
 /// # Safety
 /// `addr` is NULL or may be written for `*addrlen` bytes; `addrlen` is NULL or valid.
@@ -90,8 +95,9 @@ pub unsafe extern "C" fn rsetsockopt(
         if optval.is_null() {
             return Err(Error::new(libc::EFAULT, "set an option"));
         }
+        let length = length(optlen)?;
         // SAFETY: not null; the caller vouches for the length.
-        let value = unsafe { std::slice::from_raw_parts(optval.cast(), optlen as usize) };
+        let value = unsafe { std::slice::from_raw_parts(optval.cast(), length) };
         match socket {
             Socket::Stream(stream) => option::set(&stream, level, optname, value),
             Socket::Datagram(datagram) => datagram::option::set(&datagram, level, optname, value),
@@ -120,17 +126,17 @@ pub unsafe extern "C" fn rgetsockopt(
         if optval.is_null() || optlen.is_null() {
             return Err(Error::new(libc::EFAULT, "get an option"));
         }
+        // SAFETY: not null; the caller vouches for the rest.
+        let room = length(unsafe { *optlen })?;
         let value = match socket {
             Socket::Stream(stream) => option::get(&stream, level, optname),
             Socket::Datagram(datagram) => datagram::option::get(&datagram, level, optname),
         }?;
-        // SAFETY: not null; the caller vouches for the rest.
-        let room = unsafe { *optlen } as usize;
         if (level, optname) == (SOL_RDMA, RDMA_ROUTE) && room < value.len() {
             return Err(Error::invalid("get a route into too little room"));
         }
         let fits = value.get(..room.min(value.len())).unwrap_or_default();
-        // SAFETY: as above.
+        // SAFETY: not null; the caller vouches for the rest.
         unsafe { copy_bytes(fits, optval.cast(), optlen) };
         Ok(())
     });

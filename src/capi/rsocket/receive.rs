@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use libc::{iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 
-use super::argument::{copy_address, count_of, message, vectors};
+use super::argument::{check_room, copy_address, count_of, message, vectors};
 use crate::capi::convert::respond;
 use crate::error::Result;
 use crate::kernel::addr::SockAddr;
@@ -153,6 +153,10 @@ pub unsafe extern "C" fn rrecvfrom(
     addrlen: *mut socklen_t,
 ) -> ssize_t {
     let result = sockets::any(socket).and_then(|socket| {
+        if !src_addr.is_null() {
+            // SAFETY: the caller vouches for the pointer.
+            unsafe { check_room(addrlen) }?;
+        }
         // SAFETY: the caller vouches for the buffer.
         let taken = unsafe { receive_buffer(&socket, buf, len, flags) }?;
         if !src_addr.is_null()
@@ -181,6 +185,10 @@ pub unsafe extern "C" fn rrecvmsg(socket: c_int, msg: *mut msghdr, flags: c_int)
     // SAFETY: the caller vouches for it.
     let result = message(unsafe { msg.as_mut() }).and_then(|msg| {
         let socket = sockets::any(socket)?;
+        if !msg.msg_name.is_null() {
+            // SAFETY: a reference is valid.
+            unsafe { check_room(&msg.msg_namelen) }?;
+        }
         // SAFETY: the caller vouches for the buffers.
         let taken = unsafe { receive_vectors(&socket, msg.msg_iov, msg.msg_iovlen, flags) }?;
         match taken.source {

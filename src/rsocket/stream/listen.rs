@@ -21,6 +21,10 @@ use crate::rsocket::settings::Settings;
 use crate::rsocket::wait::{again, wait_longer};
 use crate::rsocket::wire::ConnData;
 
+/// Connections that wait where the program has set no limit (`somaxconn` of
+/// listen(2)).
+const MOST_WAITING: usize = 4096;
+
 #[derive(Debug)]
 pub(super) struct Listener {
     pub(super) backlog: usize,
@@ -46,15 +50,16 @@ pub(super) struct Accepting {
 }
 
 impl Stream {
-    /// Accepts connections from now on, `backlog` and one at once.
+    /// Accepts connections from now on, `backlog` and one at once; a negative one
+    /// stands for as many as Linux allows.
     ///
     /// # Errors
     /// `EINVAL` for a socket that connects or is connected, else what the
     /// kernel says.
     pub fn listen(self: &Arc<Self>, backlog: i32) -> Result<()> {
         let mut phase = locked(&self.phase);
-        let bound = usize::try_from(backlog.max(0))
-            .unwrap_or(0)
+        let bound = usize::try_from(backlog)
+            .unwrap_or(MOST_WAITING)
             .saturating_add(1);
         match &mut *phase {
             Phase::Init | Phase::Bound => {}
@@ -64,6 +69,9 @@ impl Stream {
             }
             _ => return Err(Error::invalid("listen on a connected socket")),
         }
+        // First, so that there is no socket that listens and is not looked after: a
+        // program that is out of descriptors may try again.
+        service::watch(self.descriptor(), self)?;
         address::listen(&self.id, backlog)?;
         *phase = Phase::Listening(Listener {
             backlog: bound,
@@ -74,8 +82,7 @@ impl Stream {
             waited_for: false,
             wanted: None,
         });
-        drop(phase);
-        service::watch(self.descriptor(), self)
+        Ok(())
     }
 
     /// Takes the next connection; waits for one unless non-blocking.

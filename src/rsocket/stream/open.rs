@@ -3,6 +3,7 @@
 
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::abi::*;
 use crate::cancel::{at_end, holding};
@@ -19,7 +20,7 @@ use crate::rsocket::pauses::SHORTEST;
 use crate::rsocket::route;
 use crate::rsocket::service::{self, Next};
 use crate::rsocket::spare;
-use crate::rsocket::wait::{readable, sleep_for};
+use crate::rsocket::wait::{readable, sleep};
 use crate::rsocket::wake::Wake;
 use crate::rsocket::wire::ConnData;
 
@@ -43,19 +44,31 @@ enum Step {
 }
 
 impl Stream {
-    /// Connects to `destination`; waits unless non-blocking. A wait that a
-    /// signal ended goes on in the background and can be resumed.
+    /// Connects to `destination`; waits unless non-blocking, for as long as sends
+    /// do. An attempt whose wait a signal or that limit ended goes on in the
+    /// background, and can be waited for again.
     ///
     /// # Errors
-    /// `EINPROGRESS` if non-blocking, `EALREADY`, `EISCONN`; what became of
-    /// the attempt: `ECONNREFUSED`, `ETIMEDOUT`, `EHOSTUNREACH`, …
+    /// `EINPROGRESS` if non-blocking or at the limit, `EALREADY` if that was so
+    /// before, `EISCONN`; what became of the attempt: `ECONNREFUSED`, `ETIMEDOUT`,
+    /// `EHOSTUNREACH`, …
     pub fn connect(self: &Arc<Self>, destination: &SockAddr) -> Result<()> {
         let nonblocking = self.common.is_nonblocking();
+        let mut unfinished = Error::new(libc::EALREADY, "connect twice");
         {
             let destination = &unmapped(destination);
             let mut phase = locked(&self.phase);
             match &*phase {
                 Phase::Init | Phase::Bound => {
+                    unfinished = Error::new(libc::EINPROGRESS, "connect");
+                    // What it takes to go on with an attempt comes before it, so that
+                    // a program that is out of descriptors may try again.
+                    if nonblocking {
+                        service::watch(self.descriptor(), self)?;
+                    } else {
+                        service::start()?;
+                        Wake::of_thread()?;
+                    }
                     address::resolve_addr(&self.id, None, destination, FIRST_TIMEOUT_MS)
                         .inspect_err(|error| self.common.set_error(error.errno()))?;
                     // What an earlier attempt has left says nothing of this one.
@@ -65,9 +78,6 @@ impl Stream {
                         step: Step::Address,
                         attempt: 0,
                     });
-                }
-                Phase::Opening(_) if nonblocking => {
-                    return Err(Error::new(libc::EALREADY, "connect twice"));
                 }
                 Phase::Opening(_) => {}
                 Phase::Connected | Phase::Accepting(_) => {
@@ -82,27 +92,34 @@ impl Stream {
             }
         }
         if nonblocking {
-            service::watch(self.descriptor(), self)?;
-            return Err(Error::new(libc::EINPROGRESS, "connect"));
+            return Err(unfinished);
         }
-        let result = self.wait_until_connected();
-        if matches!(&result, Err(error) if error.errno() != libc::EINTR) {
-            return result;
-        }
+        let result = match self.wait_until_connected() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(unfinished),
+            Err(error) if error.errno() == libc::EINTR => Err(error),
+            Err(error) => return Err(error),
+        };
         // From now on the service thread notices when the peer goes.
-        service::watch(self.descriptor(), self)?;
+        self.leave_to_service();
         result
     }
 
-    fn wait_until_connected(self: &Arc<Self>) -> Result<()> {
+    /// What the caller has begun or has connected is the service thread's from now on.
+    fn leave_to_service(self: &Arc<Self>) {
+        if let Err(error) = service::watch(self.descriptor(), self) {
+            log::warn!("{}: is not looked after: {error}", self.id);
+        }
+    }
+
+    /// Returns `false` if it takes longer than sends may.
+    fn wait_until_connected(self: &Arc<Self>) -> Result<bool> {
         let stream = Arc::as_ptr(self);
         let go_on = move || {
             // SAFETY: the thread has ended in its wait, and the reference that it had
             // to the socket has no other owner.
             let stream = unsafe { Arc::from_raw(stream) };
-            if let Err(error) = service::watch(stream.descriptor(), &stream) {
-                log::warn!("{}: does not go on to connect: {error}", stream.id);
-            }
+            stream.leave_to_service();
         };
         let registered = self.common.waiters().register(&Wake::of_thread()?);
         at_end(go_on, || {
@@ -112,12 +129,13 @@ impl Stream {
         })
     }
 
-    fn handle_until_connected(self: &Arc<Self>, wake: &Wake) -> Result<()> {
+    fn handle_until_connected(self: &Arc<Self>, wake: &Wake) -> Result<bool> {
+        let deadline = self.common.send_timeout().deadline();
         let mut pause = None;
         loop {
             self.common.check_open()?;
             match &*locked(&self.phase) {
-                Phase::Connected => return Ok(()),
+                Phase::Connected => return Ok(true),
                 Phase::Opening(_) => {}
                 _ => {
                     // Another thread may have taken the reason (SO_ERROR).
@@ -130,13 +148,17 @@ impl Stream {
             }
             let channel = pause.map_or(self.descriptor(), |_| -1);
             let mut entries = [readable(channel), readable(wake.as_raw_fd())];
-            sleep_for(&mut entries, pause.take())?;
+            let end = pause.take().into_iter().chain(deadline).min();
+            let over = |deadline: Instant| deadline <= Instant::now();
+            if sleep(&mut entries, end)? == 0 && deadline.is_some_and(over) {
+                return Ok(false);
+            }
             let [happened, woken] = entries;
             if woken.revents != 0 {
                 wake.clear();
             }
             if happened.revents != 0 && self.handle_next() == Next::Pause {
-                pause = Some(SHORTEST);
+                pause = Instant::now().checked_add(SHORTEST);
             }
         }
     }
