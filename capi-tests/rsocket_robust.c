@@ -729,15 +729,6 @@ TEST(interrupted, "a signal ends each call that waits with EINTR")
 
 /* ---- Descriptors and memory that run out ------------------------------------- */
 
-static int fill_descriptors(int *fds, int most)
-{
-	int count = 0;
-
-	while (count < most && (fds[count] = open("/dev/null", O_RDONLY)) >= 0)
-		count++;
-	return count;
-}
-
 TEST(no_descriptors, "[fix] out of descriptors, calls fail, and work when there are some again",
      .timeout = 60)
 {

@@ -62,7 +62,7 @@ int rsocket(int domain, int type, int protocol);
 int rbind(int socket, const struct sockaddr *addr, socklen_t addrlen);
 
 // Makes a socket accept connections; at most backlog and one that raccept
-// has not returned yet, further ones are refused.
+// has not returned yet, further ones are refused. A negative one is 4096.
 //
 // Returns 0, or -1 with errno: EBADF, EOPNOTSUPP for datagrams, EINVAL
 // if it is connected, EADDRINUSE.
@@ -78,15 +78,16 @@ int rlisten(int socket, int backlog);
 // The new socket has the listener's sizes and options, and is blocking.
 //
 // Returns -1 with errno: EBADF, EOPNOTSUPP for datagrams, EINVAL if the
-// socket does not listen, ENODEV if its device was removed, EAGAIN, EINTR.
+// socket does not listen or the length is negative as an int, ENODEV if its
+// device was removed, EAGAIN, EINTR.
 //
 // What the caller has to see to:
 // addr is NULL or may be written for *addrlen bytes; addrlen is NULL or valid.
 int raccept(int socket, struct sockaddr *addr, socklen_t *addrlen);
 
 // Connects a socket. Blocks until it is connected or cannot be, unless it is
-// non-blocking; rpoll then reports POLLOUT in either case, and SO_ERROR
-// tells which. A datagram socket takes that address for its only peer, at once;
+// non-blocking or it takes longer than SO_SNDTIMEO; rpoll then reports POLLOUT
+// in either case, and SO_ERROR tells which. A datagram socket takes that address for its only peer, at once;
 // one of the family AF_UNSPEC undoes that.
 //
 // Returns 0, or -1 with errno: EBADF, EINPROGRESS, EALREADY, EISCONN,
@@ -96,7 +97,9 @@ int raccept(int socket, struct sockaddr *addr, socklen_t *addrlen);
 //
 // What the caller has to see to:
 // addr is NULL or points to as many bytes as its family says.
-int rconnect(int socket, const struct sockaddr *addr, socklen_t addrlen);
+int rconnect(int socket,
+             const struct sockaddr *addr,
+             socklen_t addrlen);
 
 // Ends one or both directions of a connection and wakes threads that wait for
 // it. A socket that listens, and is not to receive any more, stops to: raccept
@@ -227,7 +230,8 @@ ssize_t rwritev(int socket, const struct iovec *iov, int iovcnt);
 // POLLIN.
 //
 // Returns the number of entries with events, 0 at the timeout, or -1 with errno:
-// EINTR, EFAULT if fds is NULL, EINVAL for too many entries, ENOMEM.
+// EINTR, EFAULT if fds is NULL, EINVAL for more entries than the process may
+// have descriptors (RLIMIT_NOFILE), ENOMEM.
 //
 // What the caller has to see to:
 // fds points to nfds entries.
@@ -252,7 +256,8 @@ int rselect(int nfds,
 // Gets the remote address. As much as fits is written, and its length to
 // *addrlen.
 //
-// Returns 0, or -1 with errno: EBADF, EINVAL if a pointer is NULL, ENOTCONN.
+// Returns 0, or -1 with errno: EBADF, EINVAL if a pointer is NULL or the
+// length negative as an int, ENOTCONN.
 //
 // What the caller has to see to:
 // addr is NULL or may be written for *addrlen bytes; addrlen is NULL or valid.
@@ -261,7 +266,8 @@ int rgetpeername(int socket, struct sockaddr *addr, socklen_t *addrlen);
 // Gets the local address. As much as fits is written, and its length to
 // *addrlen.
 //
-// Returns 0, or -1 with errno: EBADF, EINVAL if a pointer is NULL.
+// Returns 0, or -1 with errno: EBADF, EINVAL if a pointer is NULL or the
+// length negative as an int.
 //
 // What the caller has to see to:
 // addr is NULL or may be written for *addrlen bytes; addrlen is NULL or valid.

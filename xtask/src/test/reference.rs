@@ -21,7 +21,7 @@ use crate::{process, workspace};
 /// cannot run.
 type Program = (&'static str, &'static [&'static str]);
 
-const PROGRAMS: [Program; 7] = [
+const PROGRAMS: [Program; 8] = [
     (
         "rsocket_stream",
         &[
@@ -51,6 +51,15 @@ const PROGRAMS: [Program; 7] = [
         ],
     ),
     ("rsocket_poll", &[]),
+    (
+        "rsocket_careless",
+        &[
+            // Options of RDMA.
+            "RDMA_ROUTE",
+            // There is no address that nobody refuses.
+            "bounds a connect",
+        ],
+    ),
     // A close(2) of the kernel's sets ends no call of another thread, and children
     // share them.
     ("rsocket_epoll", &["70 ", "a child has"]),
