@@ -27,7 +27,7 @@
 // Bytes of inline data, int.
 #define RDMA_INLINE 2
 
-// Number of mappings that riomap may make, int.
+// Mappings that the peer may make by riomap, int.
 #define RDMA_IOMAPSIZE 3
 
 // Path records, struct ibv_path_data[].

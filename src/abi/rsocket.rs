@@ -10,7 +10,7 @@ pub const RDMA_SQSIZE: c_int = 0;
 pub const RDMA_RQSIZE: c_int = 1;
 /// Bytes of inline data, `int`.
 pub const RDMA_INLINE: c_int = 2;
-/// Number of mappings that `riomap` may make, `int`.
+/// Mappings that the peer may make by `riomap`, `int`.
 pub const RDMA_IOMAPSIZE: c_int = 3;
 /// Path records, `struct ibv_path_data[]`.
 pub const RDMA_ROUTE: c_int = 4;
