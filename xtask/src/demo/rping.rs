@@ -20,10 +20,10 @@ pub fn inside(bench: &Bench) -> Result<ExitCode> {
     let connections = device::connections_made()?;
     let words = |role| ["rping", role, "-v", "-a", ip.as_str(), "-C", PINGS];
 
-    println!("$ rping -s -a {ip} -C {PINGS}");
+    println!("$ {}", words("-s").join(" "));
     let mut server = program::start(&words("-s"), &bench.ours)?;
     server.wait_ready(Ready::Listening)?;
-    println!("$ rping -c -a {ip} -C {PINGS}");
+    println!("$ {}", words("-c").join(" "));
     let mut client = program::start(&words("-c"), &bench.ours)?;
 
     let mapped = [server.mapped()?, client.mapped()?];
