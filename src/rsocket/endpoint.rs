@@ -76,9 +76,10 @@ impl Endpoint {
             completions,
             ..
         } = prepared;
-        id.state().writes_only = true;
-        pair.attach(id)?;
         let device = id.require_device()?;
+        id.state().writes_only = true;
+        // From here on, only an endpoint takes it off again before its memory goes.
+        pair.attach(id)?;
         // SAFETY: the identifier keeps its device open.
         let post_send =
             unsafe { dispatch::poster(device.context(), device.posts_by_system_call()) };
