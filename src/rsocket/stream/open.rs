@@ -176,7 +176,8 @@ impl Stream {
                 opening.attempt = 0;
                 self.resolve_route(opening)?;
                 // Meanwhile the kernel resolves it.
-                let endpoint = Endpoint::new(&self.id, &self.options().settings)?;
+                let settings = self.options().settings.clone();
+                let endpoint = Endpoint::new(&self.id, &settings)?;
                 opening.step = Step::Route(Box::new(endpoint));
             }
             (Step::Address, RDMA_CM_EVENT_ADDR_ERROR) if timed_out => {
