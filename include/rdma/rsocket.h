@@ -87,8 +87,8 @@ int raccept(int socket, struct sockaddr *addr, socklen_t *addrlen);
 
 // Connects a socket. Blocks until it is connected or cannot be, unless it is
 // non-blocking or it takes longer than SO_SNDTIMEO; rpoll then reports POLLOUT
-// in either case, and SO_ERROR tells which. A datagram socket takes that address for its only peer, at once;
-// one of the family AF_UNSPEC undoes that.
+// in either case, and SO_ERROR tells which. A datagram socket takes that address
+// for its only peer, at once; one of the family AF_UNSPEC undoes that.
 //
 // Returns 0, or -1 with errno: EBADF, EINPROGRESS, EALREADY, EISCONN,
 // EINTR (the attempt goes on; calling again waits for it), ECONNREFUSED,
@@ -97,9 +97,7 @@ int raccept(int socket, struct sockaddr *addr, socklen_t *addrlen);
 //
 // What the caller has to see to:
 // addr is NULL or points to as many bytes as its family says.
-int rconnect(int socket,
-             const struct sockaddr *addr,
-             socklen_t addrlen);
+int rconnect(int socket, const struct sockaddr *addr, socklen_t addrlen);
 
 // Ends one or both directions of a connection and wakes threads that wait for
 // it. A socket that listens, and is not to receive any more, stops to: raccept
@@ -138,8 +136,8 @@ ssize_t rrecv(int socket, void *buf, size_t len, int flags);
 
 // Receives data and the sender's address, as rrecv does. Of a datagram that
 // does not fit the rest is lost; with MSG_TRUNC its whole length is returned.
-// src_addr and
-// addrlen may be NULL; they are left alone when there is no data.
+// src_addr and addrlen may be NULL; a stream leaves them alone when there is no
+// data.
 //
 // What the caller has to see to:
 // buf may be written for len bytes; src_addr is NULL or may be written for

@@ -123,8 +123,8 @@ pub unsafe extern "C" fn raccept(
 
 /// Connects a socket. Blocks until it is connected or cannot be, unless it is
 /// non-blocking or it takes longer than `SO_SNDTIMEO`; `rpoll` then reports `POLLOUT`
-/// in either case, and `SO_ERROR` tells which. A datagram socket takes that address for its only peer, at once;
-/// one of the family `AF_UNSPEC` undoes that.
+/// in either case, and `SO_ERROR` tells which. A datagram socket takes that address
+/// for its only peer, at once; one of the family `AF_UNSPEC` undoes that.
 ///
 /// Returns 0, or -1 with errno: `EBADF`, `EINPROGRESS`, `EALREADY`, `EISCONN`,
 /// `EINTR` (the attempt goes on; calling again waits for it), `ECONNREFUSED`,

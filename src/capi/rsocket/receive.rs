@@ -137,8 +137,8 @@ pub unsafe extern "C" fn rrecv(
 
 /// Receives data and the sender's address, as `rrecv` does. Of a datagram that
 /// does not fit the rest is lost; with `MSG_TRUNC` its whole length is returned.
-/// `src_addr` and
-/// `addrlen` may be NULL; they are left alone when there is no data.
+/// `src_addr` and `addrlen` may be NULL; a stream leaves them alone when there is no
+/// data.
 ///
 /// # Safety
 /// `buf` may be written for `len` bytes; `src_addr` is NULL or may be written for
