@@ -60,6 +60,14 @@ impl Connection {
         })
     }
 
+    /// Whether anything has come or gone, of a connection that nobody keeps alive.
+    pub fn was_used(&self) -> bool {
+        self.with_core(|core| {
+            self.progress(core);
+            core.liveness.active
+        })
+    }
+
     /// Whether something waits for the peer: sends for room or for the
     /// confirmation of what is on its way, or a shutdown for its own.
     fn awaits_peer(core: &Core) -> bool {

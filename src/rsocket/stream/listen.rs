@@ -4,10 +4,15 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
+use crate::abi::{
+    RDMA_CM_EVENT_ADDR_CHANGE, RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_ESTABLISHED,
+    RDMA_CM_EVENT_TIMEWAIT_EXIT, RDMA_CM_EVENT_UNREACHABLE,
+};
 use crate::cancel::Uncancelled;
 use crate::cm::address;
 use crate::cm::connect::{self, Param, Reason};
 use crate::cm::device::Device;
+use crate::cm::event;
 use crate::cm::id::Id;
 use crate::error::{Error, Result};
 use crate::lock::{Mutex, locked};
@@ -210,6 +215,59 @@ impl Stream {
         let stream = Arc::new(stream);
         service::watch(stream.descriptor(), &stream)?;
         Ok(stream)
+    }
+
+    /// The peer of a socket that a listener made has said that it is connected, or will
+    /// not any more. Returns the listener, which is to be told.
+    pub(super) fn accepted(
+        self: &Arc<Self>,
+        phase: &mut Phase,
+        report: &Report,
+    ) -> Option<Arc<Self>> {
+        if matches!(
+            report.kind,
+            RDMA_CM_EVENT_ADDR_CHANGE | RDMA_CM_EVENT_TIMEWAIT_EXIT
+        ) {
+            return None;
+        }
+        let Phase::Accepting(accepting) = std::mem::replace(phase, Phase::Failed) else {
+            return None;
+        };
+        let Accepting {
+            endpoint,
+            peer,
+            listener,
+        } = *accepting;
+        let connection = self.connection_of(endpoint, peer);
+        let connected = match report.kind {
+            RDMA_CM_EVENT_ESTABLISHED => {
+                // The program may accept the connection late, and who connects mostly
+                // sends first. The other way round, this would be of no use to many
+                // connections.
+                connection.grant_all();
+                true
+            }
+            // The message that it is connected is sent only once, and may be lost. For
+            // the peer there was a connection if it has ended one, or used it: that it
+            // has ended may be lost as well.
+            RDMA_CM_EVENT_DISCONNECTED => {
+                connection.peer_gone();
+                true
+            }
+            RDMA_CM_EVENT_UNREACHABLE => {
+                connection.peer_gone();
+                connection.was_used()
+            }
+            _ => false,
+        };
+        if connected {
+            self.connected(connection);
+            *phase = Phase::Connected;
+        } else {
+            let event = event::name(report.kind);
+            log::info!("{}: not connected: {event}, {}", self.id, report.status);
+        }
+        listener.upgrade()
     }
 
     /// Whether it has not made a connection yet; the first may be the only one.

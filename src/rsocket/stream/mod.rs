@@ -279,29 +279,7 @@ impl Stream {
                 return None;
             }
             Phase::Opening(opening) => self.open_further(opening, report),
-            Phase::Accepting(_) => {
-                let Phase::Accepting(accepting) = std::mem::replace(phase, Phase::Failed) else {
-                    return None;
-                };
-                // For the peer there was a connection if it has ended one: the
-                // message in between is sent only once, and may be lost.
-                let was_ended = report.kind == RDMA_CM_EVENT_DISCONNECTED;
-                if was_ended || report.kind == RDMA_CM_EVENT_ESTABLISHED {
-                    self.connected(accepting.endpoint, accepting.peer);
-                    *phase = Phase::Connected;
-                }
-                if let Some(connection) = self.established() {
-                    if was_ended {
-                        connection.peer_gone();
-                    } else {
-                        // The program may accept the connection late, and who
-                        // connects mostly sends first. The other way round, this
-                        // would be of no use to many connections.
-                        connection.grant_all();
-                    }
-                }
-                return accepting.listener.upgrade();
-            }
+            Phase::Accepting(_) => return self.accepted(phase, report),
             Phase::Connected => {
                 if matches!(
                     report.kind,
@@ -319,7 +297,7 @@ impl Stream {
         match result {
             Ok(None) => {}
             Ok(Some((endpoint, peer))) => {
-                self.connected(endpoint, peer);
+                self.connected(self.connection_of(endpoint, peer));
                 *phase = Phase::Connected;
             }
             Err(error) => {
@@ -331,8 +309,11 @@ impl Stream {
         None
     }
 
-    fn connected(self: &Arc<Self>, endpoint: Endpoint, peer: ConnData) {
-        let connection = Connection::new(endpoint, peer, Arc::clone(self.common.waiters()));
+    fn connection_of(&self, endpoint: Endpoint, peer: ConnData) -> Connection {
+        Connection::new(endpoint, peer, Arc::clone(self.common.waiters()))
+    }
+
+    fn connected(self: &Arc<Self>, connection: Connection) {
         // Phases lead here once.
         let _ = self.connection.set(Box::new(connection));
         if let Err(error) = self.keep_alive() {

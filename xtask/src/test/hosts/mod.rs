@@ -13,6 +13,7 @@ mod failures;
 mod remote;
 mod srp;
 mod traffic;
+mod unheard;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -34,7 +35,9 @@ const LIMIT: Duration = Duration::from_secs(1800);
 /// Compiles what the suite runs and returns its folder; srp-target is staged.
 pub fn build() -> Result<PathBuf> {
     library::stage_srp_target()?;
-    compile(&["across.c"], "across", &["-lrdmacm", "-libverbs"])
+    let libraries = ["-lrdmacm", "-libverbs"];
+    compile(&["unheard.c"], "unheard", &libraries)?;
+    compile(&["across.c"], "across", &libraries)
 }
 
 /// Runs the suite on two machines, where there can be two.
@@ -65,5 +68,6 @@ pub fn inside(bench: &Bench, suite: &mut Suite) -> Result<()> {
     if bench.selection.iter().any(|word| word == FULL_LENGTH) {
         srp::run(bench, &remote, suite);
     }
+    unheard::run(bench, &remote, suite)?;
     failures::run(bench, &remote, suite)
 }
