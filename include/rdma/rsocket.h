@@ -101,7 +101,8 @@ int rconnect(int socket, const struct sockaddr *addr, socklen_t addrlen);
 
 // Ends one or both directions of a connection and wakes threads that wait for
 // it. A socket that listens, and is not to receive any more, stops to: raccept
-// fails with EINVAL. Nothing happens to others without a connection.
+// fails with EINVAL. One that connects gives that up with ECONNRESET. Nothing
+// happens to others without a connection.
 //
 // Returns 0, or -1 with errno: EBADF, EINVAL for an unknown how.
 //

@@ -24,11 +24,12 @@ impl Stream {
     /// Shuts down one or both directions. Blocking sockets that stop sending wait
     /// until all that was sent has arrived, as programs that end without a close
     /// rely on; for a while, or as long as `SO_LINGER` says. Non-blocking ones look
-    /// for a moment only, where the original waits for ever. One that listens stops
-    /// to when it is not to receive any more, as with TCP; others without a connection
-    /// have nothing to shut down.
+    /// for a moment only, where the original waits for ever. As with TCP, one that
+    /// listens stops to when it is not to receive any more, and one that connects gives
+    /// that up; others without a connection have nothing to shut down.
     pub fn shutdown(self: &Arc<Self>, directions: Directions) {
         let Some(connection) = self.established() else {
+            self.stop_connecting();
             if directions != Directions::Write {
                 self.stop_listening();
             }
@@ -95,6 +96,21 @@ impl Stream {
         }
         service::release(self.descriptor(), Arc::as_ptr(&self));
         flusher::release(&self);
+    }
+
+    /// If the socket connects, that fails.
+    fn stop_connecting(&self) {
+        let phase = {
+            let mut phase = locked(&self.phase);
+            if !matches!(&*phase, Phase::Opening(_)) {
+                return;
+            }
+            self.common.set_error(libc::ECONNRESET);
+            std::mem::replace(&mut *phase, Phase::Failed)
+        };
+        self.common.waiters().notify();
+        // Its queue pair goes without the lock.
+        drop(phase);
     }
 
     /// If the socket listens, ends the connections that nobody has accepted; who
