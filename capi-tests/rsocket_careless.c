@@ -132,6 +132,34 @@ TEST(connect_in_time, "[fix] SO_SNDTIMEO does no connect harm that takes less")
 	close_ends(&e);
 }
 
+static void *connect_to_nobody(void *argument)
+{
+	struct sockaddr *addr = silent_addr(PORT);
+
+	CHECK_ERRNO(rconnect(*(int *)argument, addr, addr_length(addr)), ECONNRESET);
+	return NULL;
+}
+
+TEST(connect_shut, "[fix] a shutdown ends an attempt to connect, and who waits for it",
+     .timeout = 40)
+{
+	struct sockaddr *addr = silent_addr(PORT);
+	int fd = rsocket(AF_INET, SOCK_STREAM, 0), other = rsocket(AF_INET, SOCK_STREAM, 0);
+	pthread_t thread;
+
+	CHECK_OK(pthread_create(&thread, NULL, connect_to_nobody, &fd));
+	CHECK_OK(rfcntl(other, F_SETFL, O_NONBLOCK));
+	CHECK_ERRNO(rconnect(other, addr, addr_length(addr)), EINPROGRESS);
+	await_sleep();
+	CHECK_OK(rshutdown(other, SHUT_WR));
+	CHECK(poll_one(other, POLLOUT, 0) & POLLERR);
+	CHECK_EQ(option_of(other, SOL_SOCKET, SO_ERROR), ECONNRESET);
+	CHECK_OK(rshutdown(fd, SHUT_RDWR));
+	CHECK_OK(pthread_join(thread, NULL));
+	CHECK_OK(rclose(fd));
+	CHECK_OK(rclose(other));
+}
+
 /* ---- Descriptors to poll ------------------------------------------------------ */
 
 TEST(poll_all, "[fix] rpoll takes as many entries as a process may have descriptors")
@@ -298,6 +326,74 @@ TEST(poor_client, "[fix] out of descriptors from the beginning, a client connect
 		run_in_child(connect_poorly, &client);
 	}
 	end_peer(pid);
+}
+
+static void receive_poorly(void *argument)
+{
+	struct sockaddr *addr = test_addr(PORT);
+	int fds[DESCRIPTORS], count = leave_descriptors(fds, *(int *)argument);
+	int fd = rsocket(AF_INET, SOCK_DGRAM, 0), status = -1, sender;
+	char byte;
+
+	if (fd >= 0)
+		status = rbind(fd, addr, addr_length(addr));
+	while (count > 0)
+		close(fds[--count]);
+	if (fd < 0)
+		fd = rsocket(AF_INET, SOCK_DGRAM, 0);
+	if (status)
+		CHECK_OK(rbind(fd, addr, addr_length(addr)));
+	CHECK_ERRNO(rbind(fd, addr, addr_length(addr)), EINVAL);
+	sender = rsocket(AF_INET, SOCK_DGRAM, 0);
+	for (int i = 0; i < 3; i++) {
+		CHECK_EQ(rsendto(sender, "x", 1, 0, addr, addr_length(addr)), 1);
+		CHECK_EQ(poll_one(fd, POLLIN, LONG), POLLIN);
+		CHECK_EQ(rrecv(fd, &byte, 1, 0), 1);
+	}
+	CHECK_OK(rclose(fd));
+	CHECK_OK(rclose(sender));
+}
+
+TEST(poor_datagrams, "[fix] out of descriptors from the beginning, a datagram socket is bound later",
+     .timeout = 90)
+{
+	for (int spare = 0; spare < 12; spare++)
+		run_in_child(receive_poorly, &spare);
+}
+
+/* An address of this host that no RDMA device has (RFC 5737). */
+static const char *const OWN_WITHOUT_DEVICE = "192.0.2.1";
+
+static void remove_address(void)
+{
+	run_command("ip addr del %s/32 dev lo", OWN_WITHOUT_DEVICE);
+}
+
+TEST(as_before, "[fix] a datagram socket that could not be bound or connected is as before",
+     .cleanup = remove_address)
+{
+	struct sockaddr *addr = test_addr(PORT), *local = make_addr(OWN_WITHOUT_DEVICE, PORT);
+	int fd = rsocket(AF_INET, SOCK_DGRAM, 0), sender = rsocket(AF_INET, SOCK_DGRAM, 0);
+	struct sockaddr_storage name;
+	socklen_t length = sizeof(name);
+	char byte;
+
+	run_command("ip addr add %s/32 dev lo", OWN_WITHOUT_DEVICE);
+	CHECK_ERRNO(rbind(fd, local, addr_length(local)), ENODEV);
+	CHECK_OK(rbind(fd, addr, addr_length(addr)));
+	CHECK_ERRNO(rconnect(sender, local, addr_length(local)), ENODEV);
+	CHECK_ERRNO(rgetpeername(sender, (struct sockaddr *)&name, &length), ENOTCONN);
+	CHECK_EQ(rsendto(sender, "x", 1, 0, addr, addr_length(addr)), 1);
+	CHECK_EQ(poll_one(fd, POLLIN, LONG), POLLIN);
+	length = sizeof(name);
+	CHECK_EQ(rrecvfrom(fd, &byte, 1, 0, (struct sockaddr *)&name, &length), 1);
+	/* It hears of everybody. */
+	CHECK_EQ(rsendto(fd, "y", 1, 0, (struct sockaddr *)&name, length), 1);
+	CHECK_EQ(poll_one(sender, POLLIN, LONG), POLLIN);
+	CHECK_EQ(rrecv(sender, &byte, 1, 0), 1);
+	CHECK_EQ(byte, 'y');
+	CHECK_OK(rclose(fd));
+	CHECK_OK(rclose(sender));
 }
 
 /* ---- Numbers that become another's ---------------------------------------------- */

@@ -155,6 +155,12 @@ impl Endpoint {
         self.source
     }
 
+    /// Takes the local address as the UDP socket has it in the end: the identifier
+    /// needs the host only.
+    pub fn set_source(&mut self, source: SocketAddr) {
+        self.source = source;
+    }
+
     /// Number of the queue pair.
     pub fn qpn(&self) -> u32 {
         // SAFETY: created in `new`, and lives as long as the endpoint.

@@ -8,40 +8,48 @@ use super::Datagram;
 use super::core::Core;
 use super::endpoint::Endpoint;
 use super::header::plain;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::lock::locked;
 use crate::rsocket::events::Channel;
 use crate::rsocket::service;
 
 impl Datagram {
-    /// Binds to a local address.
+    /// Binds to a local address. If that fails, the socket is as before: the UDP
+    /// socket, which cannot be unbound, is bound once all else is there.
     ///
     /// # Errors
-    /// `ENODEV` without an RDMA device of that address; what `bind(2)` says.
+    /// `EINVAL` if it has an address, `ENODEV` without an RDMA device of this one;
+    /// what `bind(2)` says.
     pub fn bind(self: &Arc<Self>, addr: SocketAddr) -> Result<()> {
         self.channel()?;
-        self.udp.bind(addr)?;
-        self.start()?;
         let ip = plain(addr).ip();
         if ip.is_unspecified() || ip.is_loopback() {
-            return Ok(());
+            self.udp.bind(addr)?;
+            return self.start();
         }
-        let source = plain(self.udp.local()?);
-        self.place(&mut locked(&self.core), source).map(drop)
+        if self.udp.local()?.port() != 0 {
+            return Err(Error::invalid("bind a socket twice"));
+        }
+        let mut core = locked(&self.core);
+        let mut endpoint = self.endpoint(plain(addr))?;
+        self.udp.bind(addr)?;
+        endpoint.set_source(plain(self.udp.local()?));
+        self.keep(&mut core, endpoint);
+        self.start()
     }
 
-    /// Sends to and receives from `peer` only from now on.
+    /// Sends to and receives from `peer` only from now on. If that fails, the socket
+    /// is as before.
     ///
     /// # Errors
     /// `ENODEV` without an RDMA device that reaches it; what `connect(2)`
     /// says.
     pub fn connect(self: &Arc<Self>, peer: SocketAddr) -> Result<()> {
         self.start()?;
-        self.udp.connect(peer)?;
-        let peer = plain(peer);
         let mut core = locked(&self.core);
-        self.introduce(&mut core, peer)?;
-        core.set_only(Some(peer));
+        self.introduce(&mut core, plain(peer))?;
+        self.udp.connect(peer)?;
+        core.set_only(Some(plain(peer)));
         Ok(())
     }
 
@@ -85,16 +93,26 @@ impl Datagram {
         }
         // It has the address that the new one is to have.
         drop(core.remove_gone(source));
+        let endpoint = self.endpoint(source)?;
+        Ok(self.keep(core, endpoint))
+    }
+
+    /// A new endpoint of the local address `source`, whose notifications are seen.
+    fn endpoint(self: &Arc<Self>, source: SocketAddr) -> Result<Endpoint> {
         let channel = self.channel()?;
         let settings = self.options().settle();
         // SAFETY: the socket drops the channel after its endpoints.
         let endpoint = unsafe { Endpoint::new(channel, source, &settings) }?;
         let completions = endpoint.completions().notification_fd();
         self.notifications.watch(completions, 0)?;
+        Ok(endpoint)
+    }
+
+    fn keep(&self, core: &mut Core, endpoint: Endpoint) -> usize {
         let place = core.add(endpoint);
         // Those who wait are to arm it as well.
         self.common.waiters().notify();
-        Ok(place)
+        place
     }
 
     /// Makes sure that an endpoint is chosen for `peer`.

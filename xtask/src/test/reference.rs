@@ -58,6 +58,9 @@ const PROGRAMS: [Program; 8] = [
             "RDMA_ROUTE",
             // There is no address that nobody refuses.
             "bounds a connect",
+            "attempt to connect",
+            // Addresses and sockets of RDMA.
+            "datagram",
         ],
     ),
     // A close(2) of the kernel's sets ends no call of another thread, and children
