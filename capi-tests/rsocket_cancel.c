@@ -7,6 +7,7 @@
 #include "rsocket_pair.h"
 
 #include <pthread.h>
+#include <setjmp.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
 #include <sys/uio.h>
@@ -352,6 +353,53 @@ TEST(calls, "[race] calls that do not wait are no cancellation points: none is l
      .timeout = 60)
 {
 	leave_nothing(cancel_before);
+}
+
+/* ---- Jumps ---------------------------------------------------------------- */
+
+static sigjmp_buf landing;
+
+static void jump(int signal)
+{
+	(void)signal;
+	siglongjmp(landing, 1);
+}
+
+static void *jump_and_end(void *socket)
+{
+	int fd = *(int *)socket;
+
+	if (!sigsetjmp(landing, 1))
+		receive(socket);
+	/* C libraries have changed that in the sleep. */
+	CHECK_OK(pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, NULL));
+	/* What the call had is let go when the thread ends, the socket with it. */
+	CHECK_OK(rclose(fd));
+	CHECK_OK(pthread_cancel(pthread_self()));
+	return NULL;
+}
+
+static void jump_out(void)
+{
+	struct ends e = make_ends(test_addr(PORT));
+	pthread_t thread;
+	void *result;
+
+	CHECK_OK(pthread_create(&thread, NULL, jump_and_end, &e.server));
+	await_sleep();
+	CHECK_OK(pthread_kill(thread, SIGUSR1));
+	CHECK_OK(pthread_join(thread, &result));
+	CHECK(!result);
+	CHECK_EQ(fcntl(e.server, F_GETFD), -1);
+	close_whole(e.client);
+	close_whole(e.listener);
+}
+
+TEST(jumps, "[race] a thread that jumped out of a wait and is cancelled as it ends: nothing is "
+	    "left", .timeout = 60)
+{
+	signal(SIGUSR1, jump);
+	leave_nothing(jump_out);
 }
 
 /* ---- At any time ----------------------------------------------------------- */

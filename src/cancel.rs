@@ -104,6 +104,9 @@ impl Actions {
 
 impl Drop for Actions {
     fn drop(&mut self) {
+        // A thread may have been cancelled after it jumped out of a call, and is not
+        // to end again in what that leaves to do.
+        let _whole = Uncancelled::throughout();
         while let Some(action) = self.pop() {
             action();
         }
