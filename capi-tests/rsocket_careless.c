@@ -12,7 +12,7 @@
 #include <sys/resource.h>
 #include <sys/time.h>
 
-enum { PORT = 7821, LONG = 15000, DESCRIPTORS = 48 };
+enum { PORT = 7821, LONG = 15000, DESCRIPTORS = 48, QUESTIONS = 20 };
 
 /* A byte each way. */
 static void echo(int one, int other)
@@ -326,6 +326,47 @@ TEST(poor_client, "[fix] out of descriptors from the beginning, a client connect
 		run_in_child(connect_poorly, &client);
 	}
 	end_peer(pid);
+}
+
+static void *wait_poorly(void *argument)
+{
+	struct ends *e = argument;
+	struct timeval soon = { .tv_usec = 50000 }, never = { 0 };
+	char byte;
+
+	CHECK_OK(rsetsockopt(e->server, SOL_SOCKET, SO_RCVTIMEO, &soon, sizeof(soon)));
+	CHECK_ERRNO((int)rrecv(e->server, &byte, 1, 0), EAGAIN);
+	CHECK_EQ(poll_one(e->server, POLLIN, 50), 0);
+	CHECK_OK(rsetsockopt(e->server, SOL_SOCKET, SO_RCVTIMEO, &never, sizeof(never)));
+	for (int i = 0; i < QUESTIONS; i++) {
+		CHECK_EQ(rsend(e->server, "x", 1, 0), 1);
+		if (i % 2)
+			CHECK_EQ(poll_one(e->server, POLLIN, LONG), POLLIN);
+		CHECK_EQ(rrecv(e->server, &byte, 1, 0), 1);
+	}
+	CHECK_EQ(rrecv(e->server, &byte, 1, 0), 0);
+	return NULL;
+}
+
+TEST(poor_thread, "[fix] out of descriptors, a thread can still wait, for data, time and a shutdown")
+{
+	struct ends e = make_ends(test_addr(PORT));
+	int fds[DESCRIPTORS], count = leave_descriptors(fds, 0);
+	pthread_t thread;
+	char byte;
+
+	CHECK_OK(pthread_create(&thread, NULL, wait_poorly, &e));
+	/* There is none to see whether it sleeps, so it mostly does. */
+	for (int i = 0; i < QUESTIONS; i++) {
+		CHECK_EQ(rrecv(e.client, &byte, 1, 0), 1);
+		CHECK_EQ(rsend(e.client, "y", 1, 0), 1);
+	}
+	poll(NULL, 0, 50);
+	CHECK_OK(rshutdown(e.server, SHUT_RD));
+	CHECK_OK(pthread_join(thread, NULL));
+	while (count > 0)
+		close(fds[--count]);
+	close_ends(&e);
 }
 
 static void receive_poorly(void *argument)

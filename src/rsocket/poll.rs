@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use super::looking::Wait;
 use super::socket::Socket;
 use super::sockets;
-use super::wait::{readable, sleep, sleep_for};
+use super::wait::{readable, sleep_for, sleep_on};
 use super::waiters::Registered;
 use super::wake::Wake;
 
@@ -94,7 +94,7 @@ pub fn poll(entries: &mut [pollfd], timeout: Option<Duration>) -> Result<usize> 
         }
     }
     wait.sleeps();
-    let sleeper = Sleeper::new(sockets, entries)?;
+    let sleeper = Sleeper::new(sockets, entries);
     let ready = holding(sleeper, |sleeper| sleeper.sleep(entries, deadline))?;
     if ready > 0 {
         wait.woken();
@@ -199,15 +199,15 @@ struct Sleeper {
 }
 
 impl Sleeper {
-    fn new(sockets: Sockets, entries: &[pollfd]) -> Result<Self> {
-        let wake = Wake::of_thread()?;
+    fn new(sockets: Sockets, entries: &[pollfd]) -> Self {
+        let wake = Wake::of_thread();
         let waiters = sockets.list.iter().map(|it| it.socket.common().waiters());
-        Ok(Self {
+        Self {
             _registered: waiters.map(|waiters| waiters.register(&wake)).collect(),
             list: sockets.kernel_list(entries, Some(&wake)),
             sockets,
             wake,
-        })
+        }
     }
 
     fn sleep(&mut self, entries: &mut [pollfd], deadline: Option<Instant>) -> Result<usize> {
@@ -230,12 +230,12 @@ impl Sleeper {
                 return Ok(ready);
             }
             let happened = if ready > 0 {
-                sleep_for(&mut self.list, Some(Duration::ZERO))?
+                sleep_for(&mut self.list, Some(Duration::ZERO))? > 0
             } else {
-                sleep(&mut self.list, deadline)?
+                sleep_on(&self.wake, &mut self.list, deadline)?
             };
             ready = ready.saturating_add(self.sockets.take_ordinary(entries, &self.list));
-            if ready > 0 || happened == 0 {
+            if ready > 0 || !happened {
                 return Ok(ready);
             }
             let ready = self.acknowledge(entries);
@@ -252,6 +252,8 @@ impl Sleeper {
         if woken {
             self.wake.clear();
         }
+        // Nobody tells of changes who cannot wake.
+        let woken = woken || !self.wake.works();
         let mut ready = 0;
         let channels = self.list.iter().skip(CHANNELS);
         for (polled, channel) in self.sockets.list.iter_mut().zip(channels) {

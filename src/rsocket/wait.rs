@@ -106,7 +106,7 @@ pub fn wait_longer<T: Awaited + 'static, R>(
         }
     }
     let _uncancelled = Uncancelled::but_in_sleeps();
-    let registered = waiters.register(&Wake::of_thread()?);
+    let registered = waiters.register(&Wake::of_thread());
     wait.sleeps();
     sleeping(awaited, || {
         holding(registered, |registered| {
@@ -134,7 +134,7 @@ fn sleep_until<R>(
             return result;
         }
         let mut entries = [readable(wake.as_raw_fd()), readable(notification)];
-        if sleep(&mut entries, deadline)? == 0 {
+        if !sleep_on(wake, &mut entries, deadline)? {
             return result;
         }
         let [woken, notified] = entries;
@@ -173,6 +173,28 @@ pub fn readable(fd: RawFd) -> libc::pollfd {
 pub fn sleep(entries: &mut [libc::pollfd], deadline: Option<Instant>) -> Result<usize> {
     let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
     sleep_for(entries, left)
+}
+
+/// How long a thread sleeps that nobody can wake.
+const NAP: Duration = Duration::from_millis(20);
+
+/// As [`sleep`], for a thread that is woken by `wake`, which is among the entries.
+/// Without a descriptor for that, it wakes by itself after a while. Returns `false` at
+/// the deadline.
+///
+/// # Errors
+/// As for [`sleep`].
+pub fn sleep_on(
+    wake: &Wake,
+    entries: &mut [libc::pollfd],
+    deadline: Option<Instant>,
+) -> Result<bool> {
+    if wake.works() {
+        return Ok(sleep(entries, deadline)? > 0);
+    }
+    let nap = Instant::now().checked_add(NAP);
+    let ready = sleep(entries, nap.into_iter().chain(deadline).min())?;
+    Ok(ready > 0 || deadline.is_none_or(|deadline| deadline > Instant::now()))
 }
 
 /// As [`sleep`], for at most `limit`.

@@ -10,9 +10,10 @@ use crate::error::Result;
 use crate::fork;
 use crate::kernel::descriptor::opened;
 
-/// An eventfd: readable once it was signalled, until it is cleared.
+/// An eventfd: readable once it was signalled, until it is cleared. A thread for which
+/// there was none sleeps without, and for short times only.
 #[derive(Debug)]
-pub struct Wake(OwnedFd);
+pub struct Wake(Option<OwnedFd>);
 
 thread_local! {
     /// The thread's own, with the generation of forks it belongs to: a child would
@@ -39,23 +40,34 @@ impl Wake {
     pub fn new() -> Result<Self> {
         let flags = libc::EFD_CLOEXEC | libc::EFD_NONBLOCK;
         // SAFETY: no pointers; what it opens is nobody else's.
-        unsafe { opened(libc::eventfd(0, flags), "create an eventfd") }.map(Self)
+        let eventfd = unsafe { opened(libc::eventfd(0, flags), "create an eventfd") }?;
+        Ok(Self(Some(eventfd)))
     }
 
-    /// The calling thread's own.
-    ///
-    /// # Errors
-    /// As for [`Wake::new`], the first time.
-    pub fn of_thread() -> Result<Arc<Self>> {
+    /// The calling thread's own. Without a descriptor for it, one that wakes nobody: a
+    /// call that only waits does not fail for want of descriptors, as none of the
+    /// kernel's does.
+    pub fn of_thread() -> Arc<Self> {
         if let Some(wake) = Self::known() {
-            return Ok(wake);
+            return wake;
         }
-        let wake = Arc::new(Self::new()?);
+        let wake = match Self::new() {
+            Ok(wake) => Arc::new(wake),
+            Err(error) => {
+                log::info!("a thread looks by itself for what it waits for: {error}");
+                return Arc::new(Self(None));
+            }
+        };
         let entry = (fork::generation(), Arc::clone(&wake));
         // A parent's descriptor may have another meaning here. A thread that
         // ends keeps none.
         let _ = OWN.try_with(|own| std::mem::forget(own.0.replace(Some(entry))));
-        Ok(wake)
+        wake
+    }
+
+    /// Whether it wakes who sleeps on it.
+    pub fn works(&self) -> bool {
+        self.0.is_some()
     }
 
     /// The calling thread's own, if it has ever waited.
@@ -72,6 +84,9 @@ impl Wake {
 
     /// Makes it readable.
     pub fn signal(&self) {
+        if !self.works() {
+            return;
+        }
         let one = 1u64.to_ne_bytes();
         let _whole = Uncancelled::throughout();
         // SAFETY: eight readable bytes. It fails only when the counter is
@@ -81,6 +96,9 @@ impl Wake {
 
     /// Makes it unreadable.
     pub fn clear(&self) {
+        if !self.works() {
+            return;
+        }
         let mut count = [0u8; 8];
         let _whole = Uncancelled::throughout();
         // SAFETY: eight writable bytes; the descriptor does not block.
@@ -89,7 +107,8 @@ impl Wake {
 }
 
 impl AsRawFd for Wake {
+    /// Negative, which `poll(2)` passes over, if there is none.
     fn as_raw_fd(&self) -> RawFd {
-        self.0.as_raw_fd()
+        self.0.as_ref().map_or(-1, AsRawFd::as_raw_fd)
     }
 }

@@ -20,7 +20,7 @@ use crate::rsocket::pauses::SHORTEST;
 use crate::rsocket::route;
 use crate::rsocket::service::{self, Next};
 use crate::rsocket::spare;
-use crate::rsocket::wait::{readable, sleep};
+use crate::rsocket::wait::{readable, sleep_on};
 use crate::rsocket::wake::Wake;
 use crate::rsocket::wire::ConnData;
 
@@ -67,7 +67,6 @@ impl Stream {
                         service::watch(self.descriptor(), self)?;
                     } else {
                         service::start()?;
-                        Wake::of_thread()?;
                     }
                     address::resolve_addr(&self.id, None, destination, FIRST_TIMEOUT_MS)
                         .inspect_err(|error| self.common.set_error(error.errno()))?;
@@ -121,7 +120,7 @@ impl Stream {
             let stream = unsafe { Arc::from_raw(stream) };
             stream.leave_to_service();
         };
-        let registered = self.common.waiters().register(&Wake::of_thread()?);
+        let registered = self.common.waiters().register(&Wake::of_thread());
         at_end(go_on, || {
             holding(registered, |registered| {
                 self.handle_until_connected(registered.wake())
@@ -150,7 +149,7 @@ impl Stream {
             let mut entries = [readable(channel), readable(wake.as_raw_fd())];
             let end = pause.take().into_iter().chain(deadline).min();
             let over = |deadline: Instant| deadline <= Instant::now();
-            if sleep(&mut entries, end)? == 0 && deadline.is_some_and(over) {
+            if !sleep_on(wake, &mut entries, end)? && deadline.is_some_and(over) {
                 return Ok(false);
             }
             let [happened, woken] = entries;
