@@ -481,7 +481,7 @@ static const struct outrage {
 	{ IBV_WR_SEND, false, 8 },
 };
 
-TEST(breaks, "[fix] a call that waits ends with ECONNRESET when the peer breaks its queue pair",
+TEST(breaks, "a call that waits ends with ECONNRESET when the peer breaks its queue pair [race]",
      .timeout = 120)
 {
 	int ready[2];

@@ -4,7 +4,7 @@
 //!
 //! | kind | what it is for |
 //! |---|---|
-//! | [`cm::LOCKS`] | what a child has to find as it is: the fork waits until nobody holds them |
+//! | [`cm::LOCKS`] | what a child has to find as it is: the fork waits until nobody holds them ([`AcrossFork`]) |
 //! | [`Once`] | what is made when first needed, and then stays: a child makes what its parent had not made yet |
 //! | [`Renewed`], [`PerProcess`] | what a child has no use for: it begins with its own |
 //!
@@ -13,15 +13,18 @@
 //! the parent has opened, devices write to memory that both share, and the threads
 //! that serve sockets are not in the child.
 
-use std::any::Any;
-use std::cell::{RefCell, UnsafeCell};
+mod held;
+
+use std::cell::UnsafeCell;
 use std::thread;
 
 use crate::cancel::Uncancelled;
 use crate::cm;
 use crate::error::Result;
-use crate::lock::atomic::{AtomicBool, AtomicU32, Ordering};
-use crate::lock::{Mutex, OnceBox, RwLock, clean, locked};
+use crate::lock::atomic::{AtomicU32, Ordering};
+use crate::lock::{Mutex, OnceBox, locked};
+
+pub use held::{AcrossFork, Held};
 
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
@@ -33,65 +36,18 @@ pub fn generation() -> u32 {
 
 /// Sees to forks from now on.
 pub fn watch() {
-    static WATCHING: AtomicBool = AtomicBool::new(false);
-    if WATCHING.load(Ordering::Acquire) {
-        return;
+    if let Err(errno) = held::watch(before, held::let_go, in_child) {
+        log::warn!("forks are not noticed: errno {errno}");
     }
-    // Several threads may get here, and a child whose parent was just here. So it may
-    // happen twice, which the handlers take.
-    // SAFETY: the library is never unloaded, see build.rs.
-    let status = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
-    if status == 0 {
-        WATCHING.store(true, Ordering::Release);
-    } else {
-        log::warn!("forks are not noticed: errno {status}");
-    }
-}
-
-thread_local! {
-    /// What the calling thread holds while it forks.
-    static HELD: RefCell<Vec<Held>> = const { RefCell::new(Vec::new()) };
 }
 
 extern "C" fn before() {
-    // It fails for a thread that has ended but for its destructors.
-    let _ = HELD.try_with(|held| {
-        let mut held = held.borrow_mut();
-        if held.is_empty() {
-            held.extend(cm::LOCKS.iter().map(|lock| lock.hold()));
-        }
-    });
-}
-
-extern "C" fn in_parent() {
-    let _ = HELD.try_with(RefCell::take);
+    held::hold(&cm::LOCKS);
 }
 
 extern "C" fn in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
-    in_parent();
-}
-
-/// Holds something until dropped.
-pub type Held = Box<dyn Any>;
-
-/// What is not split by a fork. It is held for moments only, and never while
-/// waiting for a lock that comes before it in [`cm::LOCKS`].
-pub trait AcrossFork: Sync {
-    /// Waits until no thread has it, and keeps others from it.
-    fn hold(&'static self) -> Held;
-}
-
-impl<T: Send + 'static> AcrossFork for Mutex<T> {
-    fn hold(&'static self) -> Held {
-        Box::new(locked(self))
-    }
-}
-
-impl<T: Send + Sync + 'static> AcrossFork for RwLock<T> {
-    fn hold(&'static self) -> Held {
-        Box::new(clean(self.write()))
-    }
+    held::let_go();
 }
 
 /// Something that is made when first needed, and never changes or goes. Threads that
@@ -252,17 +208,6 @@ impl<T> Default for PerProcess<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn nobody_holds_what_a_fork_holds_until_it_is_over() {
-        static LOCK: Mutex<()> = Mutex::new(());
-        let held = LOCK.hold();
-        thread::scope(|scope| {
-            let waits = scope.spawn(|| drop(locked(&LOCK)));
-            assert!(!waits.is_finished());
-            drop(held);
-        });
-    }
 
     #[test]
     fn what_another_generation_began_to_make_is_made() {

@@ -6,7 +6,8 @@
 
 use std::ffi::{CStr, c_char, c_int};
 use std::fs;
-use std::sync::OnceLock;
+
+use once_cell::race::OnceBox;
 
 /// The address family of InfiniBand.
 pub const AF_IB: c_int = 27;
@@ -42,15 +43,20 @@ pub struct Config {
 impl Config {
     /// The configuration, read at the first call.
     pub fn get() -> &'static Self {
-        static CONFIG: OnceLock<Config> = OnceLock::new();
-        CONFIG.get_or_init(|| Self {
+        // Threads that come at once read it each.
+        static CONFIG: OnceBox<Config> = OnceBox::new();
+        CONFIG.get_or_init(|| Box::new(Self::read()))
+    }
+
+    fn read() -> Self {
+        Self {
             rules: fs::read(FILE)
                 .ok()
                 .and_then(|text| rules(&String::from_utf8_lossy(&text), &program())),
             send_queue: number("RS_SQ_SIZE"),
             receive_queue: number("RS_RQ_SIZE"),
             inline: number("RS_INLINE"),
-        })
+        }
     }
 
     /// Whether a socket that the program asks for is to be one over RDMA.

@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libc::{sockaddr, socklen_t};
 
 use crate::fork::{self, State};
+use crate::lock::{Mutex, MutexGuard, locked};
 use crate::next::fail;
 use crate::{memory, next, number, rdmacm, sets, table};
 
@@ -16,17 +16,18 @@ type Address = Vec<u8>;
 
 /// What has to be known of a socket over RDMA that is not connected.
 #[derive(Default)]
-struct Pending {
+pub struct Pending {
     bound: Option<Address>,
     destination: Option<Address>,
     /// An error that the program has not been told.
     error: c_int,
 }
 
-static PENDING: Mutex<BTreeMap<c_int, Pending>> = Mutex::new(BTreeMap::new());
+/// By socket.
+pub static PENDING: Mutex<BTreeMap<c_int, Pending>> = Mutex::new(BTreeMap::new());
 
 fn pending() -> MutexGuard<'static, BTreeMap<c_int, Pending>> {
-    PENDING.lock().unwrap_or_else(PoisonError::into_inner)
+    locked(&PENDING)
 }
 
 /// The longest address.

@@ -13,11 +13,12 @@
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use libc::{nfds_t, sockaddr_storage, socklen_t};
+use once_cell::race::OnceBool;
 
+use crate::lock::atomic::{AtomicUsize, Ordering};
+use crate::lock::{Mutex, MutexGuard, locked};
 use crate::waiting::Deadline;
 use crate::{inside, next, number, rdmacm, sockets, table};
 
@@ -41,22 +42,23 @@ const PATIENCE: c_int = 10_000;
 /// The semaphore's name.
 const SEMAPHORE: &std::ffi::CStr = c"/rsocket_fork";
 
-static SOCKETS: Mutex<BTreeMap<c_int, State>> = Mutex::new(BTreeMap::new());
+/// By descriptor.
+pub static SOCKETS: Mutex<BTreeMap<c_int, State>> = Mutex::new(BTreeMap::new());
 
 /// How many there are, so that other programs take no lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether sockets are to survive forks.
 pub fn is_wanted() -> bool {
-    static WANTED: OnceLock<bool> = OnceLock::new();
-    *WANTED.get_or_init(|| {
+    static WANTED: OnceBool = OnceBool::new();
+    WANTED.get_or_init(|| {
         std::env::var("RDMAV_FORK_SAFE")
             .is_ok_and(|text| text.trim().parse::<i32>().is_ok_and(|number| number != 0))
     })
 }
 
 fn all() -> MutexGuard<'static, BTreeMap<c_int, State>> {
-    SOCKETS.lock().unwrap_or_else(PoisonError::into_inner)
+    locked(&SOCKETS)
 }
 
 /// The state of a descriptor, if it is to go over to RDMA.

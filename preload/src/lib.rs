@@ -14,6 +14,7 @@
 //! | [`rdmacm`] | the functions of librdmacm, loaded when first needed |
 //! | [`memory`] | what a program points to |
 //! | [`inside`] | calls that librdmacm makes itself |
+//! | [`lock`], [`children`] | locks, and what forked children find |
 //! | [`table`] | which descriptors have a socket over RDMA |
 //! | [`config`] | which sockets are to have one |
 //! | [`sockets`] | `socket`, `accept`, `close`, `dup` and what is like them |
@@ -27,13 +28,16 @@
 //! | [`waiting`] | time limits and signal masks of calls that wait |
 //!
 //! No function here has a state of its own that a call has to set up: whichever
-//! is the first that a program calls, works.
+//! is the first that a program calls, works. When the library is loaded, all that it
+//! does is to ask to be told of forks.
 
+pub mod children;
 pub mod config;
 pub mod connect;
 pub mod epoll;
 pub mod fork;
 pub mod inside;
+pub mod lock;
 pub mod memory;
 pub mod next;
 pub mod number;

@@ -2,11 +2,13 @@
 //! the first of them is called: a program that makes no socket never has it.
 
 use std::ffi::{c_int, c_long, c_void};
-use std::sync::OnceLock;
 
 use libc::{epoll_event, iovec, msghdr, nfds_t, pollfd, size_t, sockaddr, socklen_t, ssize_t};
 
+use once_cell::race::OnceBox;
+
 use crate::inside;
+use crate::lock::{Mutex, locked};
 use crate::next::forward;
 
 /// A handle of the dynamic loader, or null without the library.
@@ -17,19 +19,26 @@ unsafe impl Send for Handle {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Handle {}
 
+/// Held while the library is loaded: a child of a fork in the middle of that could do
+/// nothing with what the dynamic loader has of it.
+pub static LOADING: Mutex<()> = Mutex::new(());
+
 fn library() -> *mut c_void {
-    static LIBRARY: OnceLock<Handle> = OnceLock::new();
-    LIBRARY
-        .get_or_init(|| {
-            // SAFETY: the library's constructors expect nothing.
-            Handle(unsafe {
-                libc::dlopen(
-                    c"librdmacm.so.1".as_ptr(),
-                    libc::RTLD_NOW | libc::RTLD_LOCAL,
-                )
-            })
-        })
-        .0
+    static LIBRARY: OnceBox<Handle> = OnceBox::new();
+    if let Some(handle) = LIBRARY.get() {
+        return handle.0;
+    }
+    let _loading = locked(&LOADING);
+    let load = || {
+        // SAFETY: the library's constructors expect nothing.
+        Box::new(Handle(unsafe {
+            libc::dlopen(
+                c"librdmacm.so.1".as_ptr(),
+                libc::RTLD_NOW | libc::RTLD_LOCAL,
+            )
+        }))
+    };
+    LIBRARY.get_or_init(load).0
 }
 
 /// Where symbols are looked up: without the library in nothing that could have

@@ -9,12 +9,12 @@
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libc::epoll_event;
 
 use crate::connect::{Outcome, settle};
+use crate::lock::atomic::{AtomicUsize, Ordering};
+use crate::lock::{Mutex, MutexGuard, locked};
 use crate::{inside, next, rdmacm, table};
 
 /// Where the kernel lists the descriptors of the process.
@@ -69,13 +69,14 @@ struct Mixed {
     numbers: BTreeMap<u64, Name>,
 }
 
-/// The sets, and the number of the next member of any.
-struct Sets {
+/// The sets of the program, and the number of the next member of any.
+pub struct Sets {
     mixed: Vec<Mixed>,
     next: u64,
 }
 
-static SETS: Mutex<Sets> = Mutex::new(Sets {
+/// By no name: a set may have several descriptors.
+pub static SETS: Mutex<Sets> = Mutex::new(Sets {
     mixed: Vec::new(),
     next: 0,
 });
@@ -83,13 +84,9 @@ static SETS: Mutex<Sets> = Mutex::new(Sets {
 /// How many there are, so that programs without any take no lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-fn all() -> MutexGuard<'static, Sets> {
-    SETS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The sets, if there are any that the caller may know of.
 fn sets() -> Option<MutexGuard<'static, Sets>> {
-    is_used().then(all)
+    is_used().then(|| locked(&SETS))
 }
 
 /// Whether there are any that the caller may know of.
@@ -244,7 +241,7 @@ pub fn control(
     socket: c_int,
     event: Option<epoll_event>,
 ) -> c_int {
-    let mut sets = all();
+    let mut sets = locked(&SETS);
     let number = sets.next;
     sets.next = number.wrapping_add(1);
     let Some(mixed) = sets.find_or_make(set) else {

@@ -2,12 +2,12 @@
 //! variants.
 
 use std::ffi::c_int;
-use std::sync::Once;
 
 use libc::{FILE, sockaddr, socklen_t};
 
 use crate::config::{AF_IB, Config};
 use crate::fork::{self, State};
+use crate::lock::atomic::{AtomicBool, Ordering};
 use crate::restart::restarting;
 use crate::{connect, inside, next, number, rdmacm, sets, table};
 
@@ -109,12 +109,12 @@ fn end_in_order() {
             }
         }
     }
-    static ASKED: Once = Once::new();
-    ASKED.call_once(|| {
+    static ASKED: AtomicBool = AtomicBool::new(false);
+    if !ASKED.swap(true, Ordering::Relaxed) {
         // If it cannot be asked for, peers see a reset.
         // SAFETY: this library is not unloaded.
         unsafe { libc::atexit(at_exit) };
-    });
+    }
 }
 
 /// Takes away the socket behind a descriptor that the program closes.

@@ -7,9 +7,10 @@
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
-use std::sync::{Once, OnceLock};
 
-use crate::inside;
+use once_cell::race::OnceBox;
+
+use crate::{children, inside};
 
 /// Slots of a page.
 const PAGE: usize = 1024;
@@ -29,9 +30,19 @@ struct Slot {
     connecting: AtomicBool,
 }
 
-type Page = OnceLock<Box<[Slot]>>;
+impl Slot {
+    const fn blank() -> Self {
+        Self {
+            socket: AtomicI32::new(0),
+            references: AtomicU32::new(0),
+            connecting: AtomicBool::new(false),
+        }
+    }
+}
 
-static TABLE: [OnceLock<Box<[Page]>>; BOOKS] = [const { OnceLock::new() }; BOOKS];
+type Page = OnceBox<[Slot; PAGE]>;
+
+static TABLE: [OnceBox<[Page; BOOK]>; BOOKS] = [const { OnceBox::new() }; BOOKS];
 
 /// Whether there has been a socket, so that other programs look for none.
 static USED: AtomicBool = AtomicBool::new(false);
@@ -53,15 +64,10 @@ fn slot(number: c_int) -> Option<&'static Slot> {
 
 fn make_slot(number: c_int) -> Option<&'static Slot> {
     let (book, page, slot) = place(number)?;
-    let blank = || Slot {
-        socket: AtomicI32::new(0),
-        references: AtomicU32::new(0),
-        connecting: AtomicBool::new(false),
-    };
     let book = TABLE.get(book)?;
-    let book = book.get_or_init(|| (0..BOOK).map(|_| Page::new()).collect());
+    let book = book.get_or_init(|| Box::new([const { Page::new() }; BOOK]));
     book.get(page)?
-        .get_or_init(|| (0..PAGE).map(|_| blank()).collect())
+        .get_or_init(|| Box::new([const { Slot::blank() }; PAGE]))
         .get(slot)
 }
 
@@ -83,7 +89,10 @@ pub fn insert(fd: c_int, socket: c_int) -> bool {
     let (Some(front), Some(back)) = (make_slot(fd), make_slot(socket)) else {
         return false;
     };
-    watch_forks();
+    children::watch();
+    if OWNER.load(Ordering::Acquire) == 0 {
+        take_over();
+    }
     USED.store(true, Ordering::Release);
     back.references.fetch_add(1, Ordering::AcqRel);
     front
@@ -149,18 +158,10 @@ pub fn set_connecting(socket: c_int, connecting: bool) {
     }
 }
 
-fn watch_forks() {
-    extern "C" fn in_child() {
-        // SAFETY: no pointers.
-        OWNER.store(unsafe { libc::getpid() }, Ordering::Release);
-    }
-    static WATCHING: Once = Once::new();
-    WATCHING.call_once(|| {
-        in_child();
-        // SAFETY: the handler only stores a number, which a child may do. If
-        // it cannot be registered, a child leaves the table alone.
-        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-    });
+/// The table is the calling process's. A child that nobody tells so leaves it alone.
+pub fn take_over() {
+    // SAFETY: no pointers.
+    OWNER.store(unsafe { libc::getpid() }, Ordering::Release);
 }
 
 /// Whether the calling process may change the table. The child of a `vfork(2)`,

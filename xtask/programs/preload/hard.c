@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -567,6 +568,105 @@ static void after_librdmacm(void)
 	with_librdmacm(true);
 }
 
+/* --- children of threads that are at work ---------------------------------- */
+
+enum { CHILDREN = 40, BEGINNERS = 15, PATIENCE = 20 };
+
+static volatile bool over;
+
+/* With sockets and a set of one's own. */
+static void use_sockets(int rounds)
+{
+	struct epoll_event event = { .events = EPOLLIN };
+	int fd = socket(AF_INET, SOCK_STREAM, 0), set = epoll_create1(0), error;
+	struct sockaddr_in at = address;
+	socklen_t len = sizeof(error);
+	char byte;
+
+	need(fd >= 0 && set >= 0);
+	need(bind(fd, (struct sockaddr *)&at, sizeof(at)) == 0);
+	need(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
+	for (int i = 0; i < rounds && !over; i++) {
+		need(epoll_ctl(set, EPOLL_CTL_MOD, fd, &event) == 0);
+		need(getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0);
+		need(recv(fd, &byte, 1, MSG_DONTWAIT) == -1 && errno == ENOTCONN);
+	}
+	need(close(fd) == 0 && close(set) == 0);
+}
+
+static void *work(void *nothing)
+{
+	while (!over)
+		use_sockets(1000);
+	return nothing;
+}
+
+/* A child does what its parent's threads do, and ends. */
+static void raise_child(void)
+{
+	int status;
+	pid_t pid = fork();
+
+	need(pid >= 0);
+	if (pid == 0) {
+		alarm(PATIENCE);
+		use_sockets(1);
+		exit(0);
+	}
+	need(waitpid(pid, &status, 0) == pid && status == 0);
+}
+
+static void busy_parent(void)
+{
+	pthread_t threads[WORKERS];
+
+	for (int i = 0; i < WORKERS; i++)
+		need(pthread_create(&threads[i], NULL, work, NULL) == 0);
+	for (int i = 0; i < CHILDREN; i++)
+		raise_child();
+	over = true;
+	for (int i = 0; i < WORKERS; i++)
+		need(pthread_join(threads[i], NULL) == 0);
+}
+
+static void busy_parent_of_tcp(void)
+{
+	need(setenv("RDMAV_FORK_SAFE", "1", 1) == 0);
+	run_case("busy-parent");
+}
+
+static void *begin(void *nothing)
+{
+	use_sockets(1);
+	return nothing;
+}
+
+/* Forks while its thread, after so long, is somewhere in the first calls of all. */
+static void begin_and_fork(useconds_t delay)
+{
+	pthread_t thread;
+
+	need(pthread_create(&thread, NULL, begin, NULL) == 0);
+	usleep(delay);
+	raise_child();
+	need(pthread_join(thread, NULL) == 0);
+}
+
+static void beginning_parent(void)
+{
+	for (int i = 0; i < BEGINNERS; i++) {
+		int status;
+		pid_t pid = fork();
+
+		need(pid >= 0);
+		if (pid == 0) {
+			begin_and_fork(i * 1000);
+			exit(0);
+		}
+		need(waitpid(pid, &status, 0) == pid && status == 0);
+	}
+}
+
 /* --- configuration -------------------------------------------------------- */
 
 static void no_datagrams(void)
@@ -611,6 +711,11 @@ const struct test_case cases[] = {
 	{ "from-getaddrinfo", from_getaddrinfo, "a listener of both IP versions" },
 	{ "shared-port", shared_port, "two datagram sockets share a port" },
 	{ "spawns", spawns, "children that close and duplicate descriptors when they are spawned" },
+	{ "busy-parent", busy_parent, "children of a program whose threads use sockets" },
+	{ "busy-parent-of-tcp", busy_parent_of_tcp,
+	  "children of a program whose threads use sockets that survive forks" },
+	{ "beginning-parent", beginning_parent,
+	  "children of a program whose thread makes its first socket" },
 	{ "by-name", by_name, "functions that are found by name" },
 	{ "before-others", before_others, "a socket that is made before main" },
 	{ "before-librdmacm", before_librdmacm, "librdmacm preloaded behind it" },
