@@ -21,21 +21,38 @@ use std::thread;
 use crate::cancel::Uncancelled;
 use crate::cm;
 use crate::error::Result;
-use crate::lock::atomic::{AtomicU32, Ordering};
+use crate::lock::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::lock::{Mutex, OnceBox, locked};
 
 pub use held::{AcrossFork, Held};
 
-static GENERATION: AtomicU32 = AtomicU32::new(0);
+/// The generation, and in the lower half the process for which it was counted; 0
+/// before the first.
+static COUNTED: AtomicU64 = AtomicU64::new(0);
 
 /// How often this process, or its parents, have forked since the library was first
 /// used. What was made in another generation is a parent's.
 pub fn generation() -> u32 {
-    GENERATION.load(Ordering::Relaxed)
+    (COUNTED.load(Ordering::Relaxed) >> 32) as u32
 }
 
-/// Sees to forks from now on.
+/// Counts the fork that made this process, unless that was done.
+fn count() {
+    let own = u64::from(std::process::id());
+    let counted = COUNTED.load(Ordering::Relaxed);
+    let next = match counted as u32 {
+        0 => counted | own,
+        known if u64::from(known) == own => return,
+        _ => (counted >> 32).wrapping_add(1) << 32 | own,
+    };
+    // If it has changed, another thread has counted.
+    let _ = COUNTED.compare_exchange(counted, next, Ordering::Relaxed, Ordering::Relaxed);
+}
+
+/// Sees to forks from now on, and to one that happened just when another thread was
+/// here: the C library does not tell its child.
 pub fn watch() {
+    count();
     if let Err(errno) = held::watch(before, held::let_go, in_child) {
         log::warn!("forks are not noticed: errno {errno}");
     }
@@ -46,7 +63,7 @@ extern "C" fn before() {
 }
 
 extern "C" fn in_child() {
-    GENERATION.fetch_add(1, Ordering::Relaxed);
+    count();
     held::let_go();
 }
 
@@ -208,6 +225,27 @@ impl<T> Default for PerProcess<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_child_that_is_told_nothing_counts_its_fork_itself_and_once() {
+        watch();
+        let before = generation();
+        // SAFETY: no arguments; the child allocates nothing and takes no lock, before
+        // it ends.
+        let child = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
+        if child == 0 {
+            watch();
+            watch();
+            let counted = generation() == before.wrapping_add(1);
+            // SAFETY: ends this process only.
+            unsafe { libc::_exit(counted.into()) };
+        }
+        let mut status = 0;
+        // SAFETY: room for a status.
+        let ended = unsafe { libc::waitpid(child as i32, &mut status, 0) };
+        assert_eq!((ended, libc::WEXITSTATUS(status)), (child as i32, 1));
+        assert_eq!(generation(), before);
+    }
 
     #[test]
     fn what_another_generation_began_to_make_is_made() {
