@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::PathBuf;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
@@ -14,8 +14,9 @@ use crate::library::Library;
 
 /// Port of the benchmark's own server.
 const PORT: &str = "7600";
-/// Seconds until a client counts as hung, which takes a few at most.
-const PATIENCE: u32 = 20;
+/// Seconds until a client counts as hung, which takes a few at most, and the server
+/// whose client has ended.
+const PATIENCE: u64 = 20;
 /// Where udpong waits for datagrams.
 const UDPONG_PORT: u16 = 7174;
 
@@ -75,7 +76,12 @@ fn run(bench: &Bench, library: &Library, client: &str, tool: &str) -> Result<Run
     let command = format!("{tool} {program} {mode} $IP {PORT} {numbers}");
     let mut client = start(command.trim(), library)?;
     client.wait_success()?;
-    serving.wait_success()?;
+    let ended = serving.wait_for(Duration::from_secs(PATIENCE))?;
+    ensure!(
+        ended.is_some_and(|status| status.success()),
+        "the server does not end well: {}",
+        serving.said()
+    );
     Ok(client)
 }
 
