@@ -13,6 +13,9 @@ use crate::report::table;
 /// Pings enough that the client can be looked at before it ends.
 const PINGS: &str = "1000";
 
+/// How much of what the client prints is shown.
+const LAST_LINES: usize = 3;
+
 /// The part beside the device.
 pub fn inside(bench: &Bench) -> Result<ExitCode> {
     let ip = ip()?;
@@ -58,7 +61,12 @@ pub fn inside(bench: &Bench) -> Result<ExitCode> {
             result.map_or_else(|error| format!("FAILED: {error:#}"), |()| "ok".to_owned()),
         ]);
     }
-    println!("{}\n", client.said());
+    let output = client.output();
+    let lines: Vec<_> = output.lines().collect();
+    for line in lines.iter().skip(lines.len().saturating_sub(LAST_LINES)) {
+        println!("{line}");
+    }
+    println!();
     println!("{}", table(&rows));
     println!("packets sent by the RDMA device meanwhile: {packets}");
     println!("demo {}", if good { "passed" } else { "FAILED" });

@@ -150,6 +150,11 @@ impl Tree {
         for name in ["LICENSE-APACHE", "LICENSE-MIT", "README.md", "CHANGELOG.md"] {
             self.record.copy(&root.join(name), &doc.join(name), 0o644)?;
         }
+        for page in files(&root.join("docs"))? {
+            let name = page.file_name().unwrap_or_default();
+            self.record
+                .copy(&page, &doc.join("docs").join(name), 0o644)?;
+        }
         Ok(())
     }
 
