@@ -36,23 +36,29 @@ pub fn generation() -> u32 {
     (COUNTED.load(Ordering::Relaxed) >> 32) as u32
 }
 
-/// Counts the fork that made this process, unless that was done.
-fn count() {
-    let own = u64::from(std::process::id());
+/// Counts the fork that made this process, unless the number of the process says that
+/// this was done.
+fn count_unless_done() {
     let counted = COUNTED.load(Ordering::Relaxed);
+    let own = std::process::id();
     let next = match counted as u32 {
-        0 => counted | own,
-        known if u64::from(known) == own => return,
-        _ => (counted >> 32).wrapping_add(1) << 32 | own,
+        0 => counted | u64::from(own),
+        known if known == own => return,
+        _ => after(counted),
     };
     // If it has changed, another thread has counted.
     let _ = COUNTED.compare_exchange(counted, next, Ordering::Relaxed, Ordering::Relaxed);
 }
 
+/// What to count after a fork, in the child.
+fn after(counted: u64) -> u64 {
+    (counted >> 32).wrapping_add(1) << 32 | u64::from(std::process::id())
+}
+
 /// Sees to forks from now on, and to one that happened just when another thread was
 /// here: the C library does not tell its child.
 pub fn watch() {
-    count();
+    count_unless_done();
     if let Err(errno) = held::watch(before, held::let_go, in_child) {
         log::warn!("forks are not noticed: errno {errno}");
     }
@@ -63,7 +69,8 @@ extern "C" fn before() {
 }
 
 extern "C" fn in_child() {
-    count();
+    // The number may be the parent's, in a namespace of its own. No other thread is here.
+    COUNTED.store(after(COUNTED.load(Ordering::Relaxed)), Ordering::Relaxed);
     held::let_go();
 }
 
