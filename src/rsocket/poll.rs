@@ -22,6 +22,10 @@ use super::wake::Wake;
 const WAKE: usize = 0;
 const CHANNELS: usize = 1;
 
+/// So many sockets are looked at without being kept, as what comes of that is on the
+/// way of small messages.
+const FEW: usize = 4;
+
 /// A socket among the descriptors of a call.
 struct Polled {
     /// Its place in the call.
@@ -71,21 +75,34 @@ pub fn poll(entries: &mut [pollfd], timeout: Option<Duration>) -> Result<usize> 
     if found == 0 {
         return sleep_for(entries, timeout);
     }
-    let at_once = timeout == Some(Duration::ZERO);
-    if found == entries.len() && (ready > 0 || at_once) {
-        return Ok(ready);
-    }
-    let _uncancelled = Uncancelled::but_in_sleeps();
-    let mut sockets = Sockets::find(entries);
-    if ready > 0 || at_once {
-        return sockets.look(entries);
+    let sockets_only = found == entries.len();
+    if ready > 0 || timeout == Some(Duration::ZERO) {
+        if sockets_only {
+            return Ok(ready);
+        }
+        let _uncancelled = Uncancelled::but_in_sleeps();
+        return Sockets::find(entries).look(entries);
     }
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-    let mut wait = if found == entries.len() {
+    let mut wait = if sockets_only {
         Wait::adaptive(found, deadline)
     } else {
         Wait::mixed(found)
     };
+    if sockets_only && found <= FEW {
+        while wait.looks_again() {
+            let (still, ready) = glance(entries);
+            if still < found {
+                break;
+            }
+            if ready > 0 {
+                wait.found();
+                return Ok(ready);
+            }
+        }
+    }
+    let _uncancelled = Uncancelled::but_in_sleeps();
+    let mut sockets = Sockets::find(entries);
     while wait.looks_again() {
         let ready = sockets.look(entries)?;
         if ready > 0 {
@@ -107,10 +124,11 @@ pub fn poll(entries: &mut [pollfd], timeout: Option<Duration>) -> Result<usize> 
 fn glance(entries: &mut [pollfd]) -> (usize, usize) {
     let (mut found, mut ready) = (0, 0);
     for entry in entries {
-        if let Some(socket) = sockets::find(entry.fd) {
+        let (fd, events) = (entry.fd, entry.events);
+        if let Some(reported) = sockets::glance(fd, |socket| look(socket, events)) {
             found += 1;
-            entry.revents = look(&socket, entry.events);
-            ready += usize::from(entry.revents != 0);
+            entry.revents = reported;
+            ready += usize::from(reported != 0);
         }
     }
     (found, ready)

@@ -54,11 +54,18 @@ pub fn find(fd: c_int) -> Option<Socket> {
 /// small messages, on which to count one more reference is much.
 #[inline]
 pub fn briefly<R>(fd: c_int, action: impl FnOnce(&Arc<Stream>) -> R) -> Option<R> {
-    let result = SOCKETS.briefly(fd, |socket| match socket {
+    let result = glance(fd, |socket| match socket {
         Socket::Stream(stream) => Some(action(stream)),
         Socket::Datagram(_) => None,
     });
     result.flatten()
+}
+
+/// Runs `action`, which does not sleep, if that is a socket, without a reference of the
+/// caller's own.
+#[inline]
+pub fn glance<R>(fd: c_int, action: impl FnOnce(&Socket) -> R) -> Option<R> {
+    SOCKETS.briefly(fd, action)
 }
 
 /// Makes a socket known under its descriptor, which is returned.
