@@ -149,9 +149,13 @@ pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_
                 table::set_connecting(socket, true);
                 return status;
             }
-            libc::EALREADY | libc::EISCONN | libc::EINTR | libc::EFAULT | libc::EINVAL => {
-                return status;
-            }
+            // The last says that the program has shut the socket down meanwhile.
+            libc::EALREADY
+            | libc::EISCONN
+            | libc::EINTR
+            | libc::EFAULT
+            | libc::EINVAL
+            | libc::ECONNRESET => return status,
             _ => fall_back(socket),
         }
     }
@@ -214,6 +218,11 @@ pub fn settle(fd: c_int, socket: c_int) -> Outcome {
     let destination = pending()
         .get_mut(&socket)
         .and_then(|pending| pending.destination.take());
+    if error == libc::ECONNRESET {
+        // The program has shut it down meanwhile. It is still to be told.
+        pending().entry(socket).or_default().error = error;
+        return Outcome::Told;
+    }
     let Some(destination) = destination.filter(|_| error != 0) else {
         return Outcome::Told;
     };

@@ -29,16 +29,26 @@ fn library() -> *mut c_void {
         return handle.0;
     }
     let _loading = locked(&LOADING);
-    let load = || {
-        // SAFETY: the library's constructors expect nothing.
-        Box::new(Handle(unsafe {
-            libc::dlopen(
-                c"librdmacm.so.1".as_ptr(),
-                libc::RTLD_NOW | libc::RTLD_LOCAL,
-            )
-        }))
-    };
-    LIBRARY.get_or_init(load).0
+    LIBRARY.get_or_init(|| Box::new(Handle(load()))).0
+}
+
+fn load() -> *mut c_void {
+    let (name, flags) = (c"librdmacm.so.1", libc::RTLD_NOW | libc::RTLD_LOCAL);
+    // SAFETY: the library's constructors expect nothing.
+    let library = unsafe { libc::dlopen(name.as_ptr(), flags) };
+    if library.is_null() {
+        return library;
+    }
+    // From its first call on it sees to forks, which is to be before any thread is in it
+    // that a fork could hit: so this is one that makes nothing.
+    // SAFETY: a name.
+    let rsocket = unsafe { libc::dlsym(library, c"rsocket".as_ptr()) };
+    if !rsocket.is_null() {
+        type Create = unsafe extern "C" fn(c_int, c_int, c_int) -> c_int;
+        // SAFETY: it has that type, as rsocket(3) says, and no such family.
+        unsafe { std::mem::transmute::<*mut c_void, Create>(rsocket)(-1, 0, 0) };
+    }
+    library
 }
 
 /// Where symbols are looked up: without the library in nothing that could have

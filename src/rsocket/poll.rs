@@ -22,10 +22,6 @@ use super::wake::Wake;
 const WAKE: usize = 0;
 const CHANNELS: usize = 1;
 
-/// So many sockets are looked at without being kept, as what comes of that is on the
-/// way of small messages.
-const FEW: usize = 4;
-
 /// A socket among the descriptors of a call.
 struct Polled {
     /// Its place in the call.
@@ -76,12 +72,20 @@ pub fn poll(entries: &mut [pollfd], timeout: Option<Duration>) -> Result<usize> 
         return sleep_for(entries, timeout);
     }
     let sockets_only = found == entries.len();
-    if ready > 0 || timeout == Some(Duration::ZERO) {
-        if sockets_only {
+    let at_once = timeout == Some(Duration::ZERO);
+    if sockets_only && (ready > 0 || at_once) {
+        return Ok(ready);
+    }
+    let _uncancelled = Uncancelled::but_in_sleeps();
+    let mut sockets = Sockets::find(entries);
+    if sockets_only && sockets.list.len() < found {
+        return Ok(sockets.report_closed(entries));
+    }
+    if ready > 0 || at_once {
+        let ready = sockets.look(entries)?;
+        if ready > 0 || at_once {
             return Ok(ready);
         }
-        let _uncancelled = Uncancelled::but_in_sleeps();
-        return Sockets::find(entries).look(entries);
     }
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let mut wait = if sockets_only {
@@ -89,20 +93,6 @@ pub fn poll(entries: &mut [pollfd], timeout: Option<Duration>) -> Result<usize> 
     } else {
         Wait::mixed(found)
     };
-    if sockets_only && found <= FEW {
-        while wait.looks_again() {
-            let (still, ready) = glance(entries);
-            if still < found {
-                break;
-            }
-            if ready > 0 {
-                wait.found();
-                return Ok(ready);
-            }
-        }
-    }
-    let _uncancelled = Uncancelled::but_in_sleeps();
-    let mut sockets = Sockets::find(entries);
     while wait.looks_again() {
         let ready = sockets.look(entries)?;
         if ready > 0 {
@@ -161,6 +151,17 @@ impl Sockets {
         let mut list = self.kernel_list(entries, None);
         sleep_for(&mut list, Some(Duration::ZERO))?;
         Ok(ready.saturating_add(self.take_ordinary(entries, &list)))
+    }
+
+    /// Reports what the sockets of a call say, whose other entries were sockets when it
+    /// began and were closed since; returns how many report something.
+    fn report_closed(&mut self, entries: &mut [pollfd]) -> usize {
+        let mut ready = self.check_all(entries);
+        for entry in self.ordinary(entries.iter_mut()) {
+            entry.revents = libc::POLLNVAL;
+            ready = ready.saturating_add(1);
+        }
+        ready
     }
 
     fn check_all(&mut self, entries: &mut [pollfd]) -> usize {
@@ -408,6 +409,15 @@ mod tests {
         assert!(started.elapsed() >= timeout);
         writer.write_all(b"x").unwrap();
         assert_eq!(poll(&mut entries, None), Ok(1));
+    }
+
+    #[test]
+    fn sockets_that_are_closed_before_they_are_kept_are_reported() {
+        // Descriptors that were sockets at the first look, and are none now.
+        let mut entries = [readable(0), readable(1)];
+        let mut sockets = Sockets::find(&entries);
+        assert_eq!(sockets.report_closed(&mut entries), 2);
+        assert!(entries.iter().all(|entry| entry.revents == libc::POLLNVAL));
     }
 
     #[test]

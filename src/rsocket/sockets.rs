@@ -92,10 +92,10 @@ pub fn displace(fd: c_int) {
 pub fn create(domain: c_int, kind: c_int, protocol: c_int) -> Result<c_int> {
     const UNKNOWN: Error = Error::new(libc::ENOTSUP, "create a socket of that kind");
     let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    fork::watch();
     if !matches!(domain, libc::AF_INET | libc::AF_INET6 | AF_IB) {
         return Err(UNKNOWN);
     }
-    fork::watch();
     let socket = match (kind & !flags, protocol) {
         (libc::SOCK_STREAM, 0 | libc::IPPROTO_TCP) => Socket::Stream(Stream::new(domain)?),
         (libc::SOCK_DGRAM, 0 | libc::IPPROTO_UDP) => Socket::Datagram(Datagram::new(domain)?),

@@ -103,8 +103,10 @@ pub unsafe extern "C" fn raccept(
     addrlen: *mut socklen_t,
 ) -> c_int {
     let result = sockets::stream(socket).and_then(|stream| {
-        // SAFETY: the caller vouches for the pointer.
-        unsafe { check_room(addrlen) }?;
+        if !addr.is_null() {
+            // SAFETY: the caller vouches for the pointer.
+            unsafe { check_room(addrlen) }?;
+        }
         let accepted = stream.accept()?;
         let accepted = Socket::Stream(accepted);
         let peer = sockets::peer_address(&accepted).ok();

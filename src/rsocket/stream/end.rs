@@ -28,8 +28,12 @@ impl Stream {
     /// listens stops to when it is not to receive any more, and one that connects gives
     /// that up; others without a connection have nothing to shut down.
     pub fn shutdown(self: &Arc<Self>, directions: Directions) {
-        let Some(connection) = self.established() else {
-            self.stop_connecting();
+        // It may be connected just now.
+        let established = self.established().or_else(|| {
+            let given_up = self.stop_connecting();
+            self.established().filter(|_| !given_up)
+        });
+        let Some(connection) = established else {
             if directions != Directions::Write {
                 self.stop_listening();
             }
@@ -99,11 +103,11 @@ impl Stream {
     }
 
     /// If the socket connects, that fails.
-    fn stop_connecting(&self) {
+    fn stop_connecting(&self) -> bool {
         let phase = {
             let mut phase = locked(&self.phase);
             if !matches!(&*phase, Phase::Opening(_)) {
-                return;
+                return false;
             }
             self.common.set_error(libc::ECONNRESET);
             std::mem::replace(&mut *phase, Phase::Failed)
@@ -111,6 +115,7 @@ impl Stream {
         self.common.waiters().notify();
         // Its queue pair goes without the lock.
         drop(phase);
+        true
     }
 
     /// If the socket listens, ends the connections that nobody has accepted; who

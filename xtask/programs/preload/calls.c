@@ -608,6 +608,22 @@ static void refused_by_both(void)
 	need(getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0 && error == ECONNREFUSED);
 }
 
+static void shut_while_it_connects(void)
+{
+	struct sockaddr_in nobody = address;
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), error = 0;
+	struct pollfd entry = { .fd = fd, .events = POLLOUT };
+	socklen_t len = sizeof(error);
+
+	nobody.sin_addr.s_addr ^= htonl(0x40);
+	need(connect(fd, (struct sockaddr *)&nobody, sizeof(nobody)) == -1);
+	need(errno == EINPROGRESS);
+	need(shutdown(fd, SHUT_RDWR) == 0);
+	need(poll(&entry, 1, -1) == 1);
+	need(getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0 && error == ECONNRESET);
+	need(is_over_rdma(fd));
+}
+
 static void kernels_datagrams(void)
 {
 	struct sockaddr_in at = { .sin_family = AF_INET,
@@ -792,6 +808,8 @@ const struct test_case cases[] = {
 	{ "falls-back", falls_back, "a blocking connect goes over to TCP" },
 	{ "falls-back-later", falls_back_later, "a non-blocking connect goes over to TCP" },
 	{ "refused", refused_by_both, "a connect that nobody takes is refused" },
+	{ "shut-while-it-connects", shut_while_it_connects,
+	  "a socket that is shut down while it connects does not go on over TCP" },
 	{ "no-device", without_device, "without a device sockets are the kernel's" },
 	{ "other-program", other_program, "sockets of other programs are the kernel's" },
 	{ "one-kind", one_kind, "the configuration tells kinds of sockets apart" },

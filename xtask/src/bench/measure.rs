@@ -79,7 +79,9 @@ fn run(bench: &Bench, library: &Library, client: &str, tool: &str) -> Result<Run
     client.wait_success()?;
     // What the client measured holds though its server, on the original, waits for ever
     // for one more connection, or for the end of one.
-    serving.wait_for(GRACE)?;
+    if let Some(status) = serving.wait_for(GRACE)? {
+        ensure!(status.success(), "{status}: {}", serving.said());
+    }
     Ok(client)
 }
 
