@@ -3,6 +3,7 @@
 #include "pair.h"
 
 #include <pthread.h>
+#include <semaphore.h>
 
 /* A synchronous listener whose thread serves one connection. */
 struct server {
@@ -10,6 +11,7 @@ struct server {
 	void (*serve)(struct server *server);
 	struct rdma_cm_id *id;
 	pthread_t thread;
+	sem_t confirmed; /* what the client has sent */
 };
 
 static void *server_main(void *argument)
@@ -25,6 +27,7 @@ static void start_server(struct server *server, enum rdma_port_space ps,
 {
 	server->serve = serve;
 	server->id = NULL;
+	CHECK_OK(sem_init(&server->confirmed, 0, 0));
 	server->listener = make_id(NULL, ps);
 	CHECK_OK(rdma_bind_addr(server->listener, test_addr(0)));
 	CHECK_OK(rdma_listen(server->listener, 4));
@@ -78,6 +81,9 @@ static void serve_one(struct server *server)
 	CHECK_EQ(server->id->event->event, RDMA_CM_EVENT_ESTABLISHED);
 	recv_done(server->id, buffer);
 	CHECK(strcmp(buffer, "synchronous") == 0);
+	/* soft-RoCE confirms a message after it is received, and not any more once the
+	   queue pair is in error: the client would send it again for ever. */
+	CHECK_OK(sem_wait(&server->confirmed));
 	CHECK_OK(rdma_disconnect(server->id));
 	CHECK_EQ(server->id->event->event, RDMA_CM_EVENT_DISCONNECTED);
 	CHECK_OK(rdma_dereg_mr(mr));
@@ -102,6 +108,7 @@ TEST(connection, "103 connect, send, disconnect; the last event is in the id", .
 	CHECK(mr);
 	CHECK_OK(rdma_post_send(client, buffer, buffer, sizeof(buffer), mr, 0));
 	send_done(client, buffer);
+	CHECK_OK(sem_post(&server.confirmed));
 	CHECK_OK(rdma_disconnect(client));
 	CHECK_EQ(client->event->event, RDMA_CM_EVENT_DISCONNECTED);
 	CHECK_OK(rdma_dereg_mr(mr));
