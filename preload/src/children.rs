@@ -8,7 +8,7 @@ use crate::{connect, fork, rdmacm, sets, table};
 #[path = "../../src/fork/held.rs"]
 mod held;
 
-use held::AcrossFork;
+pub use held::{AcrossFork, Held};
 
 /// The locks, in the order in which a thread may take several.
 static LOCKS: [&dyn AcrossFork; 4] = [

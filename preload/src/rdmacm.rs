@@ -2,13 +2,16 @@
 //! the first of them is called: a program that makes no socket never has it.
 
 use std::ffi::{c_int, c_long, c_void};
+use std::thread;
 
 use libc::{epoll_event, iovec, msghdr, nfds_t, pollfd, size_t, sockaddr, socklen_t, ssize_t};
 
 use once_cell::race::OnceBox;
 
+use crate::children::{AcrossFork, Held};
 use crate::inside;
-use crate::lock::{Mutex, locked};
+use crate::lock::atomic::{AtomicUsize, Ordering};
+use crate::lock::{Mutex, MutexGuard, locked};
 use crate::next::forward;
 
 /// A handle of the dynamic loader, or null without the library.
@@ -19,17 +22,58 @@ unsafe impl Send for Handle {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Handle {}
 
-/// Held while the library is loaded: a child of a fork in the middle of that could do
-/// nothing with what the dynamic loader has of it.
-pub static LOADING: Mutex<()> = Mutex::new(());
+/// The library once it is loaded, and the forks that wait for that or are under way.
+///
+/// Held while it is loaded: a child of a fork in the middle of that could do nothing
+/// with what the dynamic loader has of it. A fork that waited for it has passed the
+/// library's own preparations for forks, which are known only since. So nobody calls
+/// the library before that fork is over.
+pub struct Loading {
+    library: Mutex<Option<Handle>>,
+    forks: AtomicUsize,
+}
+
+/// Of this process.
+pub static LOADING: Loading = Loading {
+    library: Mutex::new(None),
+    forks: AtomicUsize::new(0),
+};
+
+/// A fork that holds [`LOADING`].
+struct Forking {
+    _library: MutexGuard<'static, Option<Handle>>,
+}
+
+impl Drop for Forking {
+    fn drop(&mut self) {
+        LOADING.forks.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl AcrossFork for Loading {
+    fn hold(&'static self) -> Held {
+        self.forks.fetch_add(1, Ordering::SeqCst);
+        Box::new(Forking {
+            _library: locked(&self.library),
+        })
+    }
+}
 
 fn library() -> *mut c_void {
     static LIBRARY: OnceBox<Handle> = OnceBox::new();
     if let Some(handle) = LIBRARY.get() {
         return handle.0;
     }
-    let _loading = locked(&LOADING);
-    LIBRARY.get_or_init(|| Box::new(Handle(load()))).0
+    loop {
+        let mut loading = locked(&LOADING.library);
+        let library = loading.get_or_insert_with(|| Handle(load())).0;
+        if LOADING.forks.load(Ordering::SeqCst) == 0 {
+            return LIBRARY.get_or_init(|| Box::new(Handle(library))).0;
+        }
+        drop(loading);
+        // It is the fork's turn to take it.
+        thread::yield_now();
+    }
 }
 
 fn load() -> *mut c_void {
