@@ -61,7 +61,7 @@ pub extern "C" fn let_go() {
 pub type Held = Box<dyn Any>;
 
 /// What is not split by a fork. It is held for moments only, and never while
-/// waiting for a lock that comes before it in what [`hold`] is given.
+/// waiting for a lock that comes before it in what `hold` is given.
 pub trait AcrossFork: Sync {
     /// Waits until no thread has it, and keeps others from it.
     fn hold(&'static self) -> Held;
