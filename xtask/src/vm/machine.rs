@@ -34,6 +34,12 @@ const KERNEL_FAILURES: [&str; 6] = [
     "vm: init: ",
 ];
 
+/// How often a machine may boot before its kernel is said to fail. Under software
+/// emulation a kernel dies now and then while it patches its own code ("Oops:
+/// int3"): QEMU 7.2 can run an instruction on one CPU that the other has already
+/// replaced. Until the command has begun, nothing is lost by booting again.
+const BOOTS: usize = 3;
+
 /// How many lines of the console are shown when a run fails.
 const EXCERPT: usize = 30;
 
@@ -67,7 +73,8 @@ pub struct Link {
 }
 
 /// Boots the machine, copies what the command prints to `sink` while it runs,
-/// and returns the command's exit status.
+/// and returns the command's exit status. A machine that ends before the command
+/// has begun is booted again, [`BOOTS`] times at most.
 ///
 /// # Errors
 /// When the machine could not be set up, the kernel failed, or the time is up;
@@ -81,11 +88,35 @@ pub fn run(job: &Job, sink: &mut dyn Write) -> Result<u8> {
 /// # Errors
 /// As [`run`]; [`Stopped`] if it was stopped.
 pub fn run_until(job: &Job, sink: &mut dyn Write, stop: &Stop) -> Result<u8> {
+    let deadline = Instant::now() + job.timeout;
+    until_begun(|| boot(job, sink, stop, deadline))
+}
+
+/// One boot of the machine, and what became of it.
+struct Boot {
+    /// Whether the command would still have its first chance after another.
+    repeatable: bool,
+    result: Result<u8>,
+}
+
+fn until_begun(mut boot: impl FnMut() -> Result<Boot>) -> Result<u8> {
+    for _ in 1..BOOTS {
+        match boot()? {
+            Boot {
+                repeatable: true,
+                result: Err(error),
+            } => eprintln!("# before the command began, {error:#}\n# another boot"),
+            Boot { result, .. } => return result,
+        }
+    }
+    boot()?.result
+}
+
+fn boot(job: &Job, sink: &mut dyn Write, stop: &Stop, deadline: Instant) -> Result<Boot> {
     let run = RunFolder::create()?;
     let console = workspace::target("vm/logs")?.join(format!("{}.log", run.name));
     run.prepare(job)?;
 
-    let deadline = Instant::now() + job.timeout;
     let complaints = run.path.join("qemu");
     let mut machine = Machine::start(&mut qemu(job, &run, &console)?, &complaints, stop)?;
     let end = machine.copy_output(sink, deadline)?;
@@ -93,10 +124,13 @@ pub fn run_until(job: &Job, sink: &mut dyn Write, stop: &Stop) -> Result<u8> {
         machine.wait()?;
     }
     drop(machine);
-    match end {
-        End::Stopped => Err(Stopped.into()),
-        _ => verdict(&run, &console, end == End::OfItself, job.timeout),
-    }
+    Ok(Boot {
+        repeatable: end == End::OfItself && !run.has("begun") && !run.has("status"),
+        result: match end {
+            End::Stopped => Err(Stopped.into()),
+            _ => verdict(&run, &console, end == End::OfItself, job.timeout),
+        },
+    })
 }
 
 /// Ends machines that run.
@@ -223,6 +257,11 @@ impl RunFolder {
         fs::write(self.path.join("config"), config(job)?)?;
         fs::write(self.path.join("command.sh"), command_script(job))?;
         Ok(())
+    }
+
+    /// Whether the guest has left a file of this name.
+    fn has(&self, name: &str) -> bool {
+        self.path.join(name).exists()
     }
 }
 
@@ -418,5 +457,48 @@ impl Drop for Machine {
         // Both fail only when it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What comes of machines that each end as the next of `boots` says, and how
+    /// many there were.
+    fn run(boots: &[(bool, Result<u8, &'static str>)]) -> (Result<u8>, usize) {
+        let mut used = 0;
+        let result = until_begun(|| {
+            let (repeatable, result) = boots[used];
+            used += 1;
+            Ok(Boot {
+                repeatable,
+                result: result.map_err(|why| anyhow::anyhow!(why)),
+            })
+        });
+        (result, used)
+    }
+
+    #[test]
+    fn a_machine_that_ends_before_its_command_begins_is_booted_again() {
+        let lost = (true, Err("the kernel failed"));
+        for (boots, used) in [
+            (vec![(false, Ok(3))], 1),
+            (vec![lost, (false, Ok(3))], 2),
+            (vec![lost, lost, (false, Ok(3))], 3),
+        ] {
+            let (result, count) = run(&boots);
+            assert_eq!((result.unwrap(), count), (3, used));
+        }
+        let (result, used) = run(&[lost; BOOTS]);
+        assert_eq!(result.unwrap_err().to_string(), "the kernel failed");
+        assert_eq!(used, BOOTS);
+    }
+
+    #[test]
+    fn a_machine_whose_command_has_begun_is_not_booted_again() {
+        let (result, used) = run(&[(false, Err("the kernel failed")), (false, Ok(0))]);
+        assert_eq!(result.unwrap_err().to_string(), "the kernel failed");
+        assert_eq!(used, 1);
     }
 }

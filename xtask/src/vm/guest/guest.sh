@@ -48,6 +48,8 @@ need ip link set "$netdev" up
 need ip addr add "10.$net.0.$host/24" dev "$netdev"
 need ip addr add "fd$net::$host/64" dev "$netdev" nodad
 need rdma link add rxe0 type rxe netdev "$netdev"
+# From here on a machine that fails is not booted again: another may rely on it.
+: >/run/vm/begun
 if [ -n "$HOST" ]; then
     # Both must have their device before either starts.
     mkdir /run/link
