@@ -436,12 +436,15 @@ static void wait_for_break(int fd, enum wait wait)
 	CHECK_EQ(rsend(fd, data, sizeof(data), MSG_NOSIGNAL), -1);
 }
 
-/* Receives what was sent before, and then is broken in each way of waiting. */
+/*
+ * Receives what was sent before, perhaps says that it will send nothing, and then is
+ * broken in each way of waiting.
+ */
 static void wait_in_all(const void *argument, long ready)
 {
+	const bool *ends_sending = argument;
 	int listener = listen_on(test_addr(PORT), 8), tell = (int)ready;
 
-	(void)argument;
 	CHECK_EQ(write(tell, "x", 1), 1);
 	for (;;) {
 		for (enum wait wait = 0; wait < WAITS; wait++) {
@@ -451,6 +454,8 @@ static void wait_in_all(const void *argument, long ready)
 
 			CHECK(fd >= 0);
 			CHECK_EQ(rrecv(fd, data, sizeof(data), MSG_WAITALL), sizeof(data));
+			if (*ends_sending)
+				CHECK_OK(rshutdown(fd, SHUT_WR));
 			CHECK_OK(pthread_create(&thread, NULL, tell_when_asleep, &tell));
 			wait_for_break(fd, wait);
 			CHECK_OK(pthread_join(thread, NULL));
@@ -481,15 +486,14 @@ static const struct outrage {
 	{ IBV_WR_SEND, false, 8 },
 };
 
-TEST(breaks, "a call that waits ends with ECONNRESET when the peer breaks its queue pair [race]",
-     .timeout = 120)
+static void break_in_all(bool ends_sending)
 {
 	int ready[2];
 	pid_t pid;
 
 	keep_original_away();
 	CHECK_OK(pipe(ready));
-	pid = start_peer(wait_in_all, NULL, ready[1]);
+	pid = start_peer(wait_in_all, &ends_sending, ready[1]);
 	close(ready[1]);
 	read_byte(ready[0]);
 	for (size_t index = 0; index < sizeof(OUTRAGES) / sizeof(*OUTRAGES); index++) {
@@ -512,4 +516,17 @@ TEST(breaks, "a call that waits ends with ECONNRESET when the peer breaks its qu
 		}
 	}
 	end_peer(pid);
+}
+
+TEST(breaks, "a call that waits ends with ECONNRESET when the peer breaks its queue pair [race]",
+     .timeout = 120)
+{
+	break_in_all(false);
+}
+
+TEST(breaks_after_shutdown,
+     "one that waits after SHUT_WR ends with ECONNRESET when the peer breaks its queue pair [race]",
+     .timeout = 120)
+{
+	break_in_all(true);
 }

@@ -19,9 +19,10 @@ use crate::rsocket::wire::Message;
 const IDLE_RECEIVES: usize = 8;
 
 impl Core {
-    /// Whether the connection is up and neither side has begun to end it.
-    fn is_open_both_ways(&self) -> bool {
-        self.link == Link::Up && self.readable && self.writable
+    /// Whether the peer may still send: it has not said otherwise, and the program
+    /// has not either.
+    fn expects_more(&self) -> bool {
+        self.link == Link::Up && self.readable
     }
 }
 
@@ -110,9 +111,9 @@ impl Connection {
 
     fn work_failed(&self, core: &mut Core, work: Work, status: ibv_wc_status) {
         let (expected, step) = match work {
-            // Receives are flushed whenever a queue pair ends. Unless a side has begun
-            // to end the connection, the peer has done what its device may not.
-            Work::Receive => (!core.is_open_both_ways(), "receive from the peer"),
+            // Receives are flushed whenever a queue pair ends. If more could come, the
+            // peer has done what its device may not. If not, sends tell.
+            Work::Receive => (!core.expects_more(), "receive from the peer"),
             _ => (core.link != Link::Up && !core.draining, "send to the peer"),
         };
         if expected {
