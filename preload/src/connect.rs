@@ -215,30 +215,29 @@ pub fn settle(fd: c_int, socket: c_int) -> Outcome {
     let (level, name) = (libc::SOL_SOCKET, libc::SO_ERROR);
     let error = number::get(rdmacm::rgetsockopt, socket, level, name, 0);
     table::set_connecting(socket, false);
+    if error == 0 {
+        return Outcome::Told;
+    }
     let destination = pending()
         .get_mut(&socket)
         .and_then(|pending| pending.destination.take());
-    if error == libc::ECONNRESET {
-        // The program has shut it down meanwhile. It is still to be told.
-        pending().entry(socket).or_default().error = error;
-        return Outcome::Told;
-    }
-    let Some(destination) = destination.filter(|_| error != 0) else {
-        return Outcome::Told;
-    };
-    // SAFETY: an address of that length.
-    let status = unsafe {
-        next::connect(
-            fd,
-            destination.as_ptr().cast(),
-            destination.len() as socklen_t,
-        )
-    };
-    if status == 0 || next::errno() == libc::EINPROGRESS {
+    // If it was reset, the program has shut it down meanwhile.
+    if error != libc::ECONNRESET
+        && let Some(destination) = destination
+        && begin_by_kernel(fd, &destination)
+    {
         fall_back(socket);
         return Outcome::FellBack;
     }
-    // Neither can; the socket over RDMA goes on to report that.
+    // The socket over RDMA goes on to report that.
     pending().entry(socket).or_default().error = error;
     Outcome::Told
+}
+
+/// Whether the kernel's socket connects now, or is connected.
+fn begin_by_kernel(fd: c_int, destination: &Address) -> bool {
+    let len = destination.len() as socklen_t;
+    // SAFETY: an address of that length.
+    let status = unsafe { next::connect(fd, destination.as_ptr().cast(), len) };
+    status == 0 || next::errno() == libc::EINPROGRESS
 }
