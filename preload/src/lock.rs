@@ -12,7 +12,9 @@ pub fn clean<T>(result: LockResult<T>) -> T {
     result.unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Locks `mutex`, waiting for it.
+/// Locks `mutex`, waiting for it. Whoever does so first may be here before this library
+/// is told that it is loaded: the libraries of a program are told before those that are
+/// preloaded, and may make sockets then.
 pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     children::watch();
     clean(mutex.lock())

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 use once_cell::race::OnceBox;
 
-use crate::{children, inside};
+use crate::inside;
 
 /// Slots of a page.
 const PAGE: usize = 1024;
@@ -89,7 +89,6 @@ pub fn insert(fd: c_int, socket: c_int) -> bool {
     let (Some(front), Some(back)) = (make_slot(fd), make_slot(socket)) else {
         return false;
     };
-    children::watch();
     if OWNER.load(Ordering::Acquire) == 0 {
         take_over();
     }
