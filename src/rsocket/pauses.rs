@@ -45,6 +45,11 @@ impl Pauses {
         self.0.retain(|pause| pause.fd != fd);
     }
 
+    /// Whether nothing is, or was last time, left alone: the rule.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// When the first pause is over.
     pub fn next_end(&self) -> Option<Instant> {
         self.0.iter().filter_map(|pause| pause.end).min()

@@ -167,6 +167,9 @@ impl Service {
     }
 
     fn end_pauses(&self, pauses: &mut Pauses) {
+        if pauses.is_empty() {
+            return;
+        }
         let now = Instant::now();
         for (fd, object) in pauses.take_over(now) {
             let watch = || self.epoll.watch(fd, watched_tag(fd));
