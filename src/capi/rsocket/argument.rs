@@ -19,11 +19,15 @@ pub(super) fn length(length: socklen_t) -> Result<usize> {
         .map_err(|_| NEGATIVE)
 }
 
-/// Fails if there is room for less than nothing, see [`length`].
+/// Fails if an address is wanted, and there is room for less than nothing, see
+/// [`length`].
 ///
 /// # Safety
-/// `room` is null or valid.
-pub(super) unsafe fn check_room(room: *const socklen_t) -> Result<()> {
+/// `room` is null or valid, unless `addr` is null.
+pub(super) unsafe fn check_room<T>(addr: *const T, room: *const socklen_t) -> Result<()> {
+    if addr.is_null() {
+        return Ok(());
+    }
     // SAFETY: the caller vouches for the pointer.
     match unsafe { room.as_ref() } {
         Some(room) => length(*room).map(drop),

@@ -103,10 +103,8 @@ pub unsafe extern "C" fn raccept(
     addrlen: *mut socklen_t,
 ) -> c_int {
     let result = sockets::stream(socket).and_then(|stream| {
-        if !addr.is_null() {
-            // SAFETY: the caller vouches for the pointer.
-            unsafe { check_room(addrlen) }?;
-        }
+        // SAFETY: the caller vouches for the pointers.
+        unsafe { check_room(addr, addrlen) }?;
         let accepted = stream.accept()?;
         let accepted = Socket::Stream(accepted);
         let peer = sockets::peer_address(&accepted).ok();

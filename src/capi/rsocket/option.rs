@@ -29,7 +29,7 @@ unsafe fn give_name(
     place(addrlen, STEP)?;
     // SAFETY: not null; the caller vouches for the rest.
     unsafe {
-        check_room(addrlen)?;
+        check_room(addr, addrlen)?;
         copy_address(&name, addr, addrlen);
     }
     Ok(())

@@ -153,10 +153,8 @@ pub unsafe extern "C" fn rrecvfrom(
     addrlen: *mut socklen_t,
 ) -> ssize_t {
     let result = sockets::any(socket).and_then(|socket| {
-        if !src_addr.is_null() {
-            // SAFETY: the caller vouches for the pointer.
-            unsafe { check_room(addrlen) }?;
-        }
+        // SAFETY: the caller vouches for the pointers.
+        unsafe { check_room(src_addr, addrlen) }?;
         // SAFETY: the caller vouches for the buffer.
         let taken = unsafe { receive_buffer(&socket, buf, len, flags) }?;
         if !src_addr.is_null()
@@ -185,10 +183,8 @@ pub unsafe extern "C" fn rrecvmsg(socket: c_int, msg: *mut msghdr, flags: c_int)
     // SAFETY: the caller vouches for it.
     let result = message(unsafe { msg.as_mut() }).and_then(|msg| {
         let socket = sockets::any(socket)?;
-        if !msg.msg_name.is_null() {
-            // SAFETY: a reference is valid.
-            unsafe { check_room(&msg.msg_namelen) }?;
-        }
+        // SAFETY: a reference is valid.
+        unsafe { check_room(msg.msg_name, &msg.msg_namelen) }?;
         // SAFETY: the caller vouches for the buffers.
         let taken = unsafe { receive_vectors(&socket, msg.msg_iov, msg.msg_iovlen, flags) }?;
         match taken.source {
