@@ -104,17 +104,12 @@ impl Stream {
 
     /// If the socket connects, that fails.
     fn stop_connecting(&self) -> bool {
-        let phase = {
-            let mut phase = locked(&self.phase);
-            if !matches!(&*phase, Phase::Opening(_)) {
-                return false;
-            }
-            self.common.set_error(libc::ECONNRESET);
-            std::mem::replace(&mut *phase, Phase::Failed)
-        };
+        let phase = locked(&self.phase);
+        if !matches!(&*phase, Phase::Opening(_)) {
+            return false;
+        }
+        self.fail(phase, libc::ECONNRESET);
         self.common.waiters().notify();
-        // Its queue pair goes without the lock.
-        drop(phase);
         true
     }
 

@@ -60,6 +60,9 @@ pub struct Stream {
     domain: i32,
     channel: Channel,
     id: Arc<Id>,
+    /// Held by the thread that handles an event, for as long as that takes.
+    handling: Mutex<()>,
+    /// Locked for moments only, as every call may look at it; after `handling`.
     phase: Mutex<Phase>,
     /// Boxed, so that it stays where threads have used it until it is dropped.
     connection: OnceCell<Box<Connection>>,
@@ -79,8 +82,8 @@ enum Phase {
     Bound,
     /// Accepts connections.
     Listening(Listener),
-    /// Connects.
-    Opening(Opening),
+    /// Connects. Who takes the next step has the attempt meanwhile.
+    Opening(Option<Opening>),
     /// Answered a request and waits for the peer.
     Accepting(Box<Accepting>),
     /// Connected, then perhaps ended; the connection knows.
@@ -127,6 +130,7 @@ impl Stream {
             domain,
             channel,
             id,
+            handling: Mutex::new(()),
             phase: Mutex::new(phase),
             connection: OnceCell::new(),
             keepalive: Mutex::new(None),
@@ -213,40 +217,38 @@ impl Stream {
     /// Handles the next event of the connection manager, if there is one. If there
     /// will be none any more, what depends on them fails.
     fn handle_next(self: &Arc<Self>) -> Next {
-        let mut phase = locked(&self.phase);
+        // In their order, also if two threads are at it.
+        let _handling = locked(&self.handling);
         let asked = Report::next(&self.channel);
         let next = Channel::after(&asked);
         match asked {
-            Ok(report) => self.handle_report(phase, &report),
+            Ok(report) => self.handle_report(&report),
             Err(error) if next == Next::Watch => log::debug!("{}: no event: {error}", self.id),
             Err(error) => {
                 log::error!("{}: {error}", self.id);
                 if next == Next::Forget {
-                    let listener = self.cut_off(&mut phase, &error);
-                    self.handled(phase, listener);
+                    let listener = self.cut_off(&error);
+                    self.handled(listener);
                 }
             }
         }
         next
     }
 
-    fn handle_report(self: &Arc<Self>, mut phase: MutexGuard<'_, Phase>, report: &Report) {
+    fn handle_report(self: &Arc<Self>, report: &Report) {
         if report.kind == RDMA_CM_EVENT_CONNECT_REQUEST {
-            // It takes a while, in which programs may look at the socket.
-            drop(phase);
             if let Err(error) = self.answer(report) {
                 log::error!("{}: a connection is not accepted: {error}", self.id);
             }
             // Who waits for a connection is told when it is made.
             return;
         }
-        let listener = self.handle(&mut phase, report);
-        self.handled(phase, listener);
+        let listener = self.handle(report);
+        self.handled(listener);
     }
 
     /// Tells who waits, and the `listener` that made it, of a new phase.
-    fn handled(self: &Arc<Self>, phase: MutexGuard<'_, Phase>, listener: Option<Arc<Self>>) {
-        drop(phase);
+    fn handled(self: &Arc<Self>, listener: Option<Arc<Self>>) {
         if let Some(listener) = listener {
             listener.embryo_done(self);
         }
@@ -255,31 +257,45 @@ impl Stream {
 
     /// There will be no events any more. What is connected works without. Returns
     /// as [`Stream::handle`] does.
-    fn cut_off(&self, phase: &mut Phase, error: &Error) -> Option<Arc<Self>> {
-        let listener = match phase {
+    fn cut_off(&self, error: &Error) -> Option<Arc<Self>> {
+        let phase = locked(&self.phase);
+        let listener = match &*phase {
             Phase::Listening(_) | Phase::Opening(_) => None,
             Phase::Accepting(accepting) => accepting.listener.upgrade(),
             Phase::Init | Phase::Bound | Phase::Connected | Phase::Failed => return None,
         };
-        self.common.set_error(error.errno());
-        *phase = Phase::Failed;
+        self.fail(phase, error.errno());
         listener
+    }
+
+    /// Ends the phase by a failure. What it held is freed without the lock.
+    fn fail(&self, mut phase: MutexGuard<'_, Phase>, errno: i32) {
+        self.common.set_error(errno);
+        let before = std::mem::replace(&mut *phase, Phase::Failed);
+        drop(phase);
+        drop(before);
     }
 
     /// Handles an event. Returns the listener that is to be told that this
     /// socket, which it made, has connected or failed.
-    fn handle(self: &Arc<Self>, phase: &mut Phase, report: &Report) -> Option<Arc<Self>> {
-        let result = match phase {
+    fn handle(self: &Arc<Self>, report: &Report) -> Option<Arc<Self>> {
+        let mut phase = locked(&self.phase);
+        match &mut *phase {
             Phase::Listening(_) => {
                 // A listener of all devices goes on and is not told.
                 if report.kind == RDMA_CM_EVENT_DEVICE_REMOVAL {
-                    self.common.set_error(report.errno());
-                    *phase = Phase::Failed;
+                    self.fail(phase, report.errno());
                 }
-                return None;
             }
-            Phase::Opening(opening) => self.open_further(opening, report),
-            Phase::Accepting(_) => return self.accepted(phase, report),
+            Phase::Opening(opening) => {
+                let opening = opening.take();
+                drop(phase);
+                // It is there, as one thread handles events at a time.
+                if let Some(opening) = opening {
+                    self.open(opening, report);
+                }
+            }
+            Phase::Accepting(_) => return self.accepted(&mut phase, report),
             Phase::Connected => {
                 if matches!(
                     report.kind,
@@ -290,21 +306,8 @@ impl Stream {
                 {
                     connection.peer_gone();
                 }
-                return None;
             }
-            Phase::Init | Phase::Bound | Phase::Failed => return None,
-        };
-        match result {
-            Ok(None) => {}
-            Ok(Some((endpoint, peer))) => {
-                self.connected(self.connection_of(endpoint, peer));
-                *phase = Phase::Connected;
-            }
-            Err(error) => {
-                log::info!("{}: cannot connect: {error}", self.id);
-                self.common.set_error(error.errno());
-                *phase = Phase::Failed;
-            }
+            Phase::Init | Phase::Bound | Phase::Failed => {}
         }
         None
     }

@@ -43,6 +43,14 @@ enum Step {
     Connect(Box<Endpoint>),
 }
 
+/// What a step of connecting leads to.
+enum Opened {
+    /// To another one.
+    Further(Opening),
+    /// To a connection.
+    Connected(Box<Endpoint>, ConnData),
+}
+
 impl Stream {
     /// Connects to `destination`; waits unless non-blocking, for as long as sends
     /// do. An attempt whose wait a signal or that limit ended goes on in the
@@ -72,11 +80,11 @@ impl Stream {
                         .inspect_err(|error| self.common.set_error(error.errno()))?;
                     // What an earlier attempt has left says nothing of this one.
                     self.common.take_error();
-                    *phase = Phase::Opening(Opening {
+                    *phase = Phase::Opening(Some(Opening {
                         destination: *destination,
                         step: Step::Address,
                         attempt: 0,
-                    });
+                    }));
                 }
                 Phase::Opening(_) => {}
                 Phase::Connected | Phase::Accepting(_) => {
@@ -162,52 +170,74 @@ impl Stream {
         }
     }
 
-    /// The next step of connecting; the result once it is done.
-    pub(super) fn open_further(
-        &self,
-        opening: &mut Opening,
-        report: &Report,
-    ) -> Result<Option<(Endpoint, ConnData)>> {
-        let failed = || Error::new(report.errno(), "connect");
-        let timed_out = report.status == -libc::ETIMEDOUT && opening.attempt + 1 < ATTEMPTS;
-        match (&opening.step, report.kind) {
+    /// Takes the next step of connecting, without the lock of the phase: it makes a
+    /// queue pair and registers memory. A shutdown may give the attempt up meanwhile.
+    pub(super) fn open(self: &Arc<Self>, opening: Opening, report: &Report) {
+        let opened = self.open_further(opening, report);
+        let mut phase = locked(&self.phase);
+        let Phase::Opening(opening) = &mut *phase else {
+            drop(phase);
+            // After the lock.
+            drop(opened);
+            return;
+        };
+        match opened {
+            Ok(Opened::Further(next)) => *opening = Some(next),
+            Ok(Opened::Connected(endpoint, peer)) => {
+                self.connected(self.connection_of(*endpoint, peer));
+                *phase = Phase::Connected;
+            }
+            Err(error) => {
+                log::info!("{}: cannot connect: {error}", self.id);
+                self.fail(phase, error.errno());
+            }
+        }
+    }
+
+    fn open_further(&self, opening: Opening, report: &Report) -> Result<Opened> {
+        let Opening {
+            destination,
+            step,
+            mut attempt,
+        } = opening;
+        let timed_out = report.status == -libc::ETIMEDOUT && attempt + 1 < ATTEMPTS;
+        let step = match (step, report.kind) {
             (Step::Address, RDMA_CM_EVENT_ADDR_RESOLVED) => {
-                opening.attempt = 0;
-                self.resolve_route(opening)?;
+                attempt = 0;
+                self.resolve_route(attempt)?;
                 // Meanwhile the kernel resolves it.
                 let settings = self.options().settings.clone();
-                let endpoint = Endpoint::new(&self.id, &settings)?;
-                opening.step = Step::Route(Box::new(endpoint));
+                Step::Route(Box::new(Endpoint::new(&self.id, &settings)?))
             }
             (Step::Address, RDMA_CM_EVENT_ADDR_ERROR) if timed_out => {
-                opening.attempt += 1;
-                let timeout = FIRST_TIMEOUT_MS << opening.attempt;
-                address::resolve_addr(&self.id, None, &opening.destination, timeout)?;
+                attempt += 1;
+                let timeout = FIRST_TIMEOUT_MS << attempt;
+                address::resolve_addr(&self.id, None, &destination, timeout)?;
+                Step::Address
             }
-            (Step::Route(_), RDMA_CM_EVENT_ROUTE_RESOLVED) => {
-                let step = std::mem::replace(&mut opening.step, Step::Address);
-                if let Step::Route(endpoint) = step {
-                    self.request(&endpoint)?;
-                    self.prepare(&endpoint);
-                    opening.step = Step::Connect(endpoint);
-                }
+            (Step::Route(endpoint), RDMA_CM_EVENT_ROUTE_RESOLVED) => {
+                self.request(&endpoint)?;
+                self.prepare(&endpoint);
+                Step::Connect(endpoint)
             }
-            (Step::Route(_), RDMA_CM_EVENT_ROUTE_ERROR) if timed_out => {
-                opening.attempt += 1;
-                self.resolve_route(opening)?;
+            (step @ Step::Route(_), RDMA_CM_EVENT_ROUTE_ERROR) if timed_out => {
+                attempt += 1;
+                self.resolve_route(attempt)?;
+                step
             }
-            (Step::Connect(_), RDMA_CM_EVENT_ESTABLISHED) => {
+            (Step::Connect(endpoint), RDMA_CM_EVENT_ESTABLISHED) => {
                 let peer = ConnData::decode(&report.private_data)
                     .map_err(|_| Error::new(libc::ENOTSUP, "understand the peer"))?;
-                let step = std::mem::replace(&mut opening.step, Step::Address);
-                if let Step::Connect(endpoint) = step {
-                    return Ok(Some((*endpoint, peer)));
-                }
+                return Ok(Opened::Connected(endpoint, peer));
             }
-            (_, RDMA_CM_EVENT_ADDR_CHANGE | RDMA_CM_EVENT_TIMEWAIT_EXIT) => {}
-            _ => return Err(failed()),
-        }
-        Ok(None)
+            (step, RDMA_CM_EVENT_ADDR_CHANGE | RDMA_CM_EVENT_TIMEWAIT_EXIT) => step,
+            _ => return Err(Error::new(report.errno(), "connect")),
+        };
+        Ok(Opened::Further(Opening {
+            destination,
+            step,
+            attempt,
+        }))
     }
 
     /// The peer and the network take their time with the request: enough to prepare
@@ -221,10 +251,10 @@ impl Stream {
         }
     }
 
-    fn resolve_route(&self, opening: &Opening) -> Result<()> {
+    fn resolve_route(&self, attempt: u32) -> Result<()> {
         let route = std::mem::take(&mut self.options().route);
         if route.is_empty() {
-            return address::resolve_route(&self.id, FIRST_TIMEOUT_MS << opening.attempt);
+            return address::resolve_route(&self.id, FIRST_TIMEOUT_MS << attempt);
         }
         route::set(&self.id, &route)
     }
