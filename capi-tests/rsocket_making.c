@@ -65,23 +65,30 @@ static void serve(const void *what, long ready)
 		rsend(fd, "x", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-static void start_server(void)
+static void make_gate(void)
 {
-	int ready[2];
-	char byte;
-
 	keep_original_away();
-	CHECK_OK(pipe(ready));
-	start_peer(serve, NULL, ready[1]);
-	CHECK_EQ(read(ready[0], &byte, 1), 1);
 	CHECK_OK(pipe(arrived));
 	CHECK_OK(pipe(passes));
 	own = true;
 }
 
-/* A socket that connects, in a thread of its own unless it does not block. */
+static void start_server(void)
+{
+	int ready[2];
+	char byte;
+
+	make_gate();
+	CHECK_OK(pipe(ready));
+	start_peer(serve, NULL, ready[1]);
+	CHECK_EQ(read(ready[0], &byte, 1), 1);
+}
+
+/* A socket for which a call of a thread of its own makes something, or, if it does
+   not block, the library's own thread. */
 struct client {
 	int fd;
+	int (*call)(int fd);
 	pthread_t thread;
 	bool blocks;
 	/* Readable once the thread is done, and how it was. */
@@ -89,33 +96,43 @@ struct client {
 	int errno_;
 };
 
-static void *connect_client(void *argument)
+static void *call_client(void *argument)
 {
 	struct client *client = argument;
-	struct sockaddr *addr = test_addr(PORT);
 
-	client->errno_ = rconnect(client->fd, addr, addr_length(addr)) ? errno : 0;
+	client->errno_ = client->call(client->fd) < 0 ? errno : 0;
 	CHECK_EQ(write(client->done[1], "x", 1), 1);
 	return NULL;
 }
 
+static void begin_to_call(struct client *client)
+{
+	CHECK(client->fd >= 0);
+	CHECK_OK(pipe(client->done));
+	CHECK_OK(pthread_create(&client->thread, NULL, call_client, client));
+}
+
+static int connect_to_port(int fd)
+{
+	struct sockaddr *addr = test_addr(PORT);
+
+	return rconnect(fd, addr, addr_length(addr));
+}
+
 static struct client begin(bool blocks)
 {
-	return (struct client){ .fd = rsocket(AF_INET, SOCK_STREAM, 0), .blocks = blocks };
+	return (struct client){ .fd = rsocket(AF_INET, SOCK_STREAM, 0),
+				.call = connect_to_port, .blocks = blocks };
 }
 
 static void begin_to_connect(struct client *client)
 {
-	struct sockaddr *addr = test_addr(PORT);
-
-	CHECK(client->fd >= 0);
-	CHECK_OK(pipe(client->done));
 	if (client->blocks) {
-		CHECK_OK(pthread_create(&client->thread, NULL, connect_client, client));
+		begin_to_call(client);
 		return;
 	}
 	CHECK_OK(rfcntl(client->fd, F_SETFL, O_NONBLOCK));
-	CHECK_ERRNO(rconnect(client->fd, addr, addr_length(addr)), EINPROGRESS);
+	CHECK_ERRNO(connect_to_port(client->fd), EINPROGRESS);
 }
 
 /* Until somebody stands at the gate, or all is done: then returns false. */
@@ -154,13 +171,13 @@ static void open_gate(void)
 	let_pass();
 }
 
-/* Until rconnect has returned, if it blocks. */
+/* Until its call has returned, if it blocks. */
 static void finish(struct client *client, int errno_)
 {
-	if (client->blocks) {
-		CHECK_OK(pthread_join(client->thread, NULL));
-		CHECK_EQ(client->errno_, errno_);
-	}
+	if (!client->blocks)
+		return;
+	CHECK_OK(pthread_join(client->thread, NULL));
+	CHECK_EQ(client->errno_, errno_);
 	close(client->done[0]);
 	close(client->done[1]);
 }
@@ -209,7 +226,6 @@ static void look_at_connecting(int fd)
 
 static void look_at_each_step(bool blocks)
 {
-	struct sockaddr *addr = test_addr(PORT);
 	struct client client;
 	int steps = 0;
 
@@ -220,7 +236,7 @@ static void look_at_each_step(bool blocks)
 		CHECK(steps < MOST_STEPS);
 		look_at_connecting(client.fd);
 		if (!blocks)
-			CHECK_ERRNO(rconnect(client.fd, addr, addr_length(addr)), EALREADY);
+			CHECK_ERRNO(connect_to_port(client.fd), EALREADY);
 		let_pass();
 	}
 	CHECK(steps > 0);
@@ -325,5 +341,128 @@ TEST(closed, "a close gives up connecting at any step, also while a device is sl
 		while (close_at(steps[blocks], blocks))
 			steps[blocks]++;
 	CHECK(steps[0] > 0 && steps[1] > 0);
+	check_descriptors(before);
+}
+
+/* ---- Datagrams ------------------------------------------------------------------ */
+
+static int bind_to_port(int fd)
+{
+	struct sockaddr *addr = test_addr(PORT + 1);
+
+	return rbind(fd, addr, addr_length(addr));
+}
+
+static int send_to_port(int fd)
+{
+	struct sockaddr *addr = test_addr(PORT);
+
+	return (int)rsendto(fd, "x", 1, 0, addr, addr_length(addr));
+}
+
+/* What makes a queue pair for a datagram socket. */
+static int (*const CALLS[])(int fd) = { bind_to_port, connect_to_port, send_to_port };
+enum { ALL_CALLS = sizeof(CALLS) / sizeof(*CALLS) };
+
+static void begin_datagrams(struct client *client, int (*call)(int fd))
+{
+	*client = (struct client){ .fd = rsocket(AF_INET, SOCK_DGRAM, 0),
+				   .call = call, .blocks = true };
+	gate = MAKING_OR_MOVING;
+	begin_to_call(client);
+}
+
+static void look_at_datagrams(int fd)
+{
+	struct sockaddr_in name;
+	socklen_t length = sizeof(name);
+	char byte;
+
+	CHECK_EQ(poll_one(fd, POLLIN, 0), 0);
+	CHECK_EQ(option_of(fd, SOL_SOCKET, SO_ERROR), 0);
+	CHECK(option_of(fd, SOL_RDMA, RDMA_INLINE) >= 0);
+	CHECK(rfcntl(fd, F_GETFL, 0) >= 0);
+	CHECK_OK(rgetsockname(fd, (struct sockaddr *)&name, &length));
+	set_option(fd, SOL_SOCKET, SO_PRIORITY, 1);
+	CHECK_EQ(rrecv(fd, &byte, 1, MSG_DONTWAIT), -1);
+	CHECK(errno == EAGAIN || errno == EINVAL);
+}
+
+TEST(datagrams, "a slow device holds up no call on a datagram socket that is given an address")
+{
+	make_gate();
+	for (int i = 0; i < ALL_CALLS; i++) {
+		struct client client;
+		int steps = 0;
+
+		begin_datagrams(&client, CALLS[i]);
+		for (; await_step(&client); steps++) {
+			look_at_datagrams(client.fd);
+			let_pass();
+		}
+		CHECK(steps > 0);
+		gate = NOWHERE;
+		finish(&client, 0);
+		CHECK_OK(rclose(client.fd));
+	}
+}
+
+static int set_size(int fd)
+{
+	int size = 64;
+
+	return rsetsockopt(fd, SOL_RDMA, RDMA_SQSIZE, &size, sizeof(size));
+}
+
+TEST(once, "threads that need the same queue pair for datagrams make one, of sizes that stay")
+{
+	struct client first, second, size;
+
+	make_gate();
+	begin_datagrams(&first, send_to_port);
+	CHECK(await_step(&first));
+	second = (struct client){ .fd = first.fd, .call = send_to_port, .blocks = true };
+	begin_to_call(&second);
+	size = (struct client){ .fd = first.fd, .call = set_size, .blocks = true };
+	begin_to_call(&size);
+	await_sleep();
+	do
+		let_pass();
+	while (await_step(&first));
+	/* Whoever is late would stop here. */
+	CHECK(!await_step(&second));
+	finish(&first, 0);
+	finish(&second, 0);
+	finish(&size, EINVAL);
+	CHECK_OK(rclose(first.fd));
+}
+
+/* Returns false if there are fewer steps. */
+static bool close_datagrams_at(int step, int (*call)(int fd))
+{
+	struct client client;
+	bool there;
+
+	begin_datagrams(&client, call);
+	there = await_step_number(&client, step);
+	CHECK_OK(rclose(client.fd));
+	if (there)
+		open_gate();
+	CHECK_OK(pthread_join(client.thread, NULL));
+	close(client.done[0]);
+	close(client.done[1]);
+	return there;
+}
+
+TEST(datagrams_closed, "a close does not wait for a device that is slow to make a queue pair")
+{
+	unsigned int before;
+
+	make_gate();
+	CHECK(!close_datagrams_at(MOST_STEPS, send_to_port));
+	before = open_descriptors();
+	for (int i = 0; i < ALL_CALLS; i++)
+		for (int step = 0; close_datagrams_at(step, CALLS[i]);)
+			step++;
 	check_descriptors(before);
 }

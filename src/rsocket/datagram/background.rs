@@ -42,13 +42,17 @@ impl Datagram {
     }
 
     fn take_packet(self: &Arc<Self>, source: SocketAddr, side: &Side, data: &[u8]) {
-        let outcome = self.with_core(|core| {
+        let stranger = self.with_core(|core| {
             if side.purpose == Purpose::Data {
                 let settings = self.options().settle();
                 core.deliver(source, data, &settings);
             }
-            let stranger = !core.knows(source);
-            self.introduce(core, source)?;
+            !core.knows(source)
+        });
+        if side.purpose == Purpose::Data {
+            self.common.waiters().notify();
+        }
+        let outcome = self.with_peer(source, |core| {
             let owed = match side.purpose {
                 Purpose::Data => core.answer_to(source, data.len()),
                 Purpose::Control if stranger => core.local(source),
@@ -65,9 +69,6 @@ impl Datagram {
         });
         if let Err(error) = outcome {
             log::info!("{source} is left to the side channel: {error}");
-        }
-        if side.purpose == Purpose::Data {
-            self.common.waiters().notify();
         }
     }
 

@@ -196,21 +196,26 @@ impl Core {
         Some(local)
     }
 
-    /// Remembers that the endpoint at `place` sends to `peer`.
+    /// Remembers that the endpoint at `place` sends to `peer`, unless another is
+    /// chosen for it.
     pub fn introduce(&mut self, peer: SocketAddr, place: usize) {
+        if self.knows(peer) {
+            return;
+        }
         if self.peers.len() >= MOST_PEERS
             && !self.peers.contains_key(&peer)
             && let Some(other) = self.peers.keys().next().copied()
         {
             self.peers.remove(&other);
         }
-        self.peers.entry(peer).or_insert(Peer {
+        let fresh = Peer {
             endpoint: place,
             direct: None,
             heard: Instant::now(),
             told: None,
             oversized: None,
-        });
+        };
+        self.peers.insert(peer, fresh);
     }
 
     /// Sends all of `data` to `peer`, which was introduced, or says how it is

@@ -58,6 +58,9 @@ use super::wait::{Awaited, Notifier};
 pub struct Datagram {
     // Endpoints go before the channel that their identifiers report on.
     core: Mutex<Core>,
+    /// Held by the thread that makes an endpoint, for as long as that takes; taken
+    /// before the core's lock.
+    making: Mutex<()>,
     channel: OnceCell<Channel>,
     udp: Udp,
     /// Set of the completion channels of all endpoints.
@@ -77,6 +80,7 @@ impl Datagram {
     pub fn new(domain: i32) -> Result<Arc<Self>> {
         Ok(Arc::new(Self {
             core: Mutex::new(Core::default()),
+            making: Mutex::new(()),
             channel: OnceCell::new(),
             udp: Udp::new(domain)?,
             notifications: Epoll::new(true)?,
@@ -106,8 +110,9 @@ impl Datagram {
         &self.common
     }
 
-    /// Whether sizes are settled.
+    /// Whether sizes are settled. Waits for an endpoint that is being made.
     pub fn is_sized(&self) -> bool {
+        let _making = locked(&self.making);
         locked(&self.core).has_endpoints()
     }
 

@@ -30,11 +30,11 @@ impl Datagram {
         if self.udp.local()?.port() != 0 {
             return Err(Error::invalid("bind a socket twice"));
         }
-        let mut core = locked(&self.core);
+        let _making = locked(&self.making);
         let mut endpoint = self.endpoint(plain(addr))?;
         self.udp.bind(addr)?;
         endpoint.set_source(plain(self.udp.local()?));
-        self.keep(&mut core, endpoint);
+        self.keep(&mut locked(&self.core), endpoint);
         self.start()
     }
 
@@ -46,11 +46,11 @@ impl Datagram {
     /// says.
     pub fn connect(self: &Arc<Self>, peer: SocketAddr) -> Result<()> {
         self.start()?;
-        let mut core = locked(&self.core);
-        self.introduce(&mut core, plain(peer))?;
-        self.udp.connect(peer)?;
-        core.set_only(Some(plain(peer)));
-        Ok(())
+        self.with_peer(plain(peer), |core| {
+            self.udp.connect(peer)?;
+            core.set_only(Some(plain(peer)));
+            Ok(())
+        })
     }
 
     /// Undoes [`Datagram::connect`].
@@ -85,18 +85,6 @@ impl Datagram {
         })
     }
 
-    /// The place of the endpoint of the local address `source`, which is
-    /// created if need be.
-    fn place(self: &Arc<Self>, core: &mut Core, source: SocketAddr) -> Result<usize> {
-        if let Some(place) = core.find(source) {
-            return Ok(place);
-        }
-        // It has the address that the new one is to have.
-        drop(core.remove_gone(source));
-        let endpoint = self.endpoint(source)?;
-        Ok(self.keep(core, endpoint))
-    }
-
     /// A new endpoint of the local address `source`, whose notifications are seen.
     fn endpoint(self: &Arc<Self>, source: SocketAddr) -> Result<Endpoint> {
         let channel = self.channel()?;
@@ -115,13 +103,41 @@ impl Datagram {
         place
     }
 
-    /// Makes sure that an endpoint is chosen for `peer`.
-    pub(super) fn introduce(self: &Arc<Self>, core: &mut Core, peer: SocketAddr) -> Result<()> {
-        if !core.knows(peer) {
-            let source = self.udp.source_for(peer)?;
-            let place = self.place(core, source)?;
-            core.introduce(peer, place);
+    /// Acts on the core after handling what has completed, once an endpoint is chosen
+    /// for `peer`.
+    pub(super) fn with_peer<R>(
+        self: &Arc<Self>,
+        peer: SocketAddr,
+        mut action: impl FnMut(&mut Core) -> Result<R>,
+    ) -> Result<R> {
+        loop {
+            let done = self.with_core(|core| core.knows(peer).then(|| action(core)));
+            match done {
+                Some(result) => return result,
+                None => self.introduce(peer)?,
+            }
         }
+    }
+
+    /// Chooses an endpoint for `peer`, that of the local address which reaches it. It
+    /// is made if need be, without the core's lock, as that takes a while.
+    fn introduce(self: &Arc<Self>, peer: SocketAddr) -> Result<()> {
+        let source = self.udp.source_for(peer)?;
+        let _making = locked(&self.making);
+        let mut core = locked(&self.core);
+        let place = match core.find(source) {
+            Some(place) => place,
+            None => {
+                let gone = core.remove_gone(source);
+                drop(core);
+                // It has the address that the new one is to have.
+                drop(gone);
+                let endpoint = self.endpoint(source)?;
+                core = locked(&self.core);
+                self.keep(&mut core, endpoint)
+            }
+        };
+        core.introduce(peer, place);
         Ok(())
     }
 }

@@ -48,7 +48,7 @@ impl Options {
     }
 }
 
-/// Sets an option. Does not block.
+/// Sets an option. Does not block, but for sizes while an endpoint is made with them.
 ///
 /// # Errors
 /// `ENOTSUP` for an unknown one, `EINVAL` for a wrong length or value or too
@@ -88,12 +88,11 @@ pub fn set(socket: &Datagram, level: c_int, name: c_int, value: &[u8]) -> Result
     if status != 0 {
         return Err(Error::last_os("set an option of a UDP socket"));
     }
-    let sized = socket.is_sized();
     match (level, name) {
-        (libc::SOL_SOCKET, libc::SO_RCVBUF) if !sized => {
+        (libc::SOL_SOCKET, libc::SO_RCVBUF) if !socket.is_sized() => {
             socket.options().settings.receive_buffer = buffer_from_option(integer(value)?);
         }
-        (libc::SOL_SOCKET, libc::SO_SNDBUF) if !sized => {
+        (libc::SOL_SOCKET, libc::SO_SNDBUF) if !socket.is_sized() => {
             socket.options().settings.send_buffer = buffer_from_option(integer(value)?);
         }
         (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::Datagram;
-use super::core::{Core, Local, Way};
+use super::core::{Local, Way};
 use super::endpoint::SLOT;
 use super::header::{self, Purpose, plain};
 use super::inbox::Received;
@@ -48,12 +48,7 @@ impl Datagram {
             Some(&**self),
             nonblocking,
             deadline,
-            || {
-                self.attempt(|core| {
-                    self.introduce(core, peer)?;
-                    core.send(peer, data)
-                })
-            },
+            || self.attempt(|| self.with_peer(peer, |core| core.send(peer, data))),
         )?;
         match way {
             Way::Direct => {}
@@ -71,9 +66,9 @@ impl Datagram {
 
     /// Tries `action`. The pending error comes first, also one that shows only
     /// now that there is something to wait for.
-    fn attempt<R>(&self, action: impl FnOnce(&mut Core) -> Result<R>) -> Result<R> {
+    fn attempt<R>(&self, action: impl FnOnce() -> Result<R>) -> Result<R> {
         self.check()?;
-        let result = self.with_core(action);
+        let result = action();
         if matches!(&result, Err(error) if error.errno() == libc::EAGAIN) {
             self.check()?;
         }
@@ -119,7 +114,7 @@ impl Datagram {
             Some(self),
             nonblocking,
             deadline,
-            || self.attempt(|core| core.receive(target, peek)),
+            || self.attempt(|| self.with_core(|core| core.receive(target, peek))),
         )
     }
 

@@ -53,7 +53,7 @@ const HELGRIND: Checker = Checker {
             &["a shutdown wakes", "two threads", "close ends"],
         ),
         ("rsocket_stream", &["a shutdown ends", "66 67"]),
-        ("rsocket_making", &["holds up no", "gives up"]),
+        ("rsocket_making", &["holds up no", "gives up", "make one"]),
         ("rsocket_dgram", &["close ends", "epoll sets"]),
         ("rsocket_epoll", WAITING_FOR_SETS),
     ],
