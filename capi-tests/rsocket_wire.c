@@ -8,6 +8,8 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
 
 enum {
 	PORT = 7681,
@@ -588,4 +590,107 @@ TEST(starved, "waits for room at a peer that is gone end [fix]", .timeout = 40)
 	CHECK_ERRNO((int)rsend(wires[0].fd, "x", 1, MSG_NOSIGNAL), ETIMEDOUT);
 	for (int i = 0; i < 3; i++)
 		close_wire(&wires[i]);
+}
+
+/* A connection that does not end soon, as what was sent is never confirmed. */
+static struct wire unending_wire(void)
+{
+	struct wire wire = wire_with_retries(7, 0, MANY, ROOM);
+
+	fall_silent(&wire.peer);
+	CHECK_EQ(rsend(wire.fd, "x", 1, 0), 1);
+	return wire;
+}
+
+static void *close_socket(void *argument)
+{
+	CHECK_OK(rclose(*(int *)argument));
+	return NULL;
+}
+
+static void check_closed(int fd, int listener)
+{
+	struct pollfd entries[] = { { .fd = listener, .events = POLLIN },
+				    { .fd = fd, .events = POLLIN },
+				    { .events = POLLIN } };
+	struct timeval limit = { .tv_sec = 1 };
+	int pipes[2];
+	fd_set set;
+	char byte;
+
+	CHECK_OK(pipe(pipes));
+	CHECK_EQ(write(pipes[1], "x", 1), 1);
+	entries[2].fd = pipes[0];
+	/* Alone, with a socket, with something else, with both. */
+	CHECK_EQ(poll_one(fd, POLLIN, EVENT_TIMEOUT * 1000), POLLNVAL);
+	CHECK_EQ(poll_one(fd, POLLOUT, 0), POLLNVAL);
+	CHECK_EQ(rpoll(entries, 2, EVENT_TIMEOUT * 1000), 1);
+	CHECK_EQ(entries[1].revents, POLLNVAL);
+	CHECK_EQ(rpoll(entries + 1, 2, EVENT_TIMEOUT * 1000), 2);
+	CHECK_EQ(entries[1].revents, POLLNVAL);
+	CHECK_EQ(entries[2].revents, POLLIN);
+	CHECK_EQ(read(pipes[0], &byte, 1), 1);
+	CHECK_EQ(rpoll(entries, 3, EVENT_TIMEOUT * 1000), 1);
+	CHECK_EQ(entries[0].revents, 0);
+	CHECK_EQ(entries[1].revents, POLLNVAL);
+	CHECK_EQ(entries[2].revents, 0);
+	FD_ZERO(&set);
+	FD_SET(fd, &set);
+	CHECK_ERRNO(rselect(fd + 1, &set, NULL, NULL, &limit), EBADF);
+	CHECK_ERRNO(rclose(fd), EBADF);
+	CHECK_OK(close(pipes[0]));
+	CHECK_OK(close(pipes[1]));
+}
+
+TEST(closing, "[fix] a socket is closed for all threads while its close waits for the peer",
+     .timeout = 40)
+{
+	struct wire wire = unending_wire();
+	pthread_t thread;
+
+	CHECK_OK(pthread_create(&thread, NULL, close_socket, &wire.fd));
+	await_sleep();
+	check_closed(wire.fd, wire.listener);
+	wire_close(&wire.peer);
+	CHECK_OK(pthread_join(thread, NULL));
+	CHECK_OK(rclose(wire.listener));
+}
+
+TEST(ending, "[fix] a socket is closed that goes on ending after a close that did not wait",
+     .timeout = 30)
+{
+	struct wire wire = unending_wire();
+
+	CHECK_OK(rfcntl(wire.fd, F_SETFL, O_NONBLOCK));
+	CHECK_OK(rclose(wire.fd));
+	check_closed(wire.fd, wire.listener);
+	wire_close(&wire.peer);
+	CHECK_OK(rclose(wire.listener));
+}
+
+TEST(leaving, "[fix] a socket whose close waits for its peer is in no set, and comes in none",
+     .timeout = 40)
+{
+	int (*create)(int) = (int (*)(int))library_symbol("repoll_create");
+	int (*control)(int, int, int, struct epoll_event *) =
+		(int (*)(int, int, int, struct epoll_event *))library_symbol("repoll_ctl");
+	int (*await)(int, struct epoll_event *, int, int) =
+		(int (*)(int, struct epoll_event *, int, int))library_symbol("repoll_wait");
+	static const int operations[] = { EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLL_CTL_DEL };
+	struct epoll_event event = { .events = EPOLLIN | EPOLLOUT }, got;
+	struct wire wire = unending_wire();
+	int set = create(0);
+	pthread_t thread;
+
+	CHECK(set >= 0);
+	CHECK_OK(control(set, EPOLL_CTL_ADD, wire.fd, &event));
+	CHECK_OK(pthread_create(&thread, NULL, close_socket, &wire.fd));
+	await_sleep();
+	for (int i = 0; i < 3; i++)
+		CHECK_ERRNO(control(set, operations[i], wire.fd, &event), EBADF);
+	CHECK_EQ(await(set, &got, 1, 0), 0);
+	wire_close(&wire.peer);
+	CHECK_OK(pthread_join(thread, NULL));
+	CHECK_OK(rclose(set));
+	CHECK_OK(rclose(wire.listener));
 }

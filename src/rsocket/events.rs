@@ -4,7 +4,7 @@
 //! What an event means is decided by the socket that it is about.
 
 use std::ops::Deref;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
 use crate::abi::*;
@@ -41,12 +41,6 @@ impl Channel {
         self.0
     }
 
-    /// Its descriptor, readable when there are events.
-    pub fn descriptor(&self) -> RawFd {
-        // SAFETY: open until drop.
-        unsafe { (*self.0).fd }
-    }
-
     /// What is to become of the watch of a channel whose next event was asked for.
     /// Where the kernel is short of something, the event is still there.
     pub fn after<T>(asked: &Result<T>) -> Next {
@@ -61,6 +55,14 @@ impl Channel {
             libc::EBADF | libc::EINVAL | libc::ENODEV | libc::EACCES => Next::Forget,
             _ => Next::Pause,
         }
+    }
+}
+
+impl AsRawFd for Channel {
+    /// Its descriptor, readable when there are events.
+    fn as_raw_fd(&self) -> RawFd {
+        // SAFETY: open until drop.
+        unsafe { (*self.0).fd }
     }
 }
 

@@ -16,7 +16,7 @@
 //! | [`wire`] | formats of private data, messages and list entries |
 //! | [`service`], `watched`, `pauses` | the thread that accepts, completes and ends connections; what it looks after, and not for a while |
 //! | [`lingering`] | closed sockets whose data is still on its way |
-//! | [`poll`] | `rpoll` and `rselect` |
+//! | [`poll`], [`select`] | `rpoll` and `rselect` |
 //! | [`epoll`] | epoll sets |
 //! | [`wait`], [`looking`] | sleeping; looking before a sleep |
 //! | [`waiters`], [`wake`] | who is told of changes; waking a thread |
@@ -50,6 +50,7 @@ mod pauses;
 pub mod poll;
 pub mod prepared;
 pub mod route;
+pub mod select;
 pub mod service;
 pub mod settings;
 pub mod socket;

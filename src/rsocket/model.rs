@@ -1,5 +1,6 @@
-//! Models of what the service thread shares with threads that open and close
-//! sockets, run as those of the connection manager are.
+//! Models of what threads share that open and close sockets, with the service
+//! thread and with those who look for descriptors, run as those of the connection
+//! manager are.
 
 use std::os::fd::RawFd;
 use std::sync::{Arc, Weak};
@@ -10,6 +11,7 @@ use crate::lock::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::lock::explore;
 
 use super::pauses::Pauses;
+use super::table::{Found, Table};
 use super::watched::{Next, Registry, Watched};
 
 const DESCRIPTOR: RawFd = 7;
@@ -130,5 +132,93 @@ fn a_socket_that_ends_takes_no_other_of_its_number_along() {
         let before = new.handled.load(Ordering::SeqCst);
         handle(&registry);
         assert_eq!(new.handled.load(Ordering::SeqCst), before + 1);
+    });
+}
+
+/// Models have little room.
+const FEW: usize = 8;
+
+/// What the kernel has behind [`DESCRIPTOR`].
+const CLOSED: u32 = 0;
+const SOCKET: u32 = 1;
+const ORDINARY: u32 = 2;
+
+/// Descriptors as the library and the kernel know them; a socket is there.
+struct Descriptors {
+    table: Table<u32, FEW>,
+    kernel: AtomicU32,
+}
+
+impl Descriptors {
+    fn new() -> Arc<Self> {
+        let this = Self {
+            table: Table::new(),
+            kernel: AtomicU32::new(SOCKET),
+        };
+        this.table.insert(DESCRIPTOR, 1).unwrap();
+        Arc::new(this)
+    }
+
+    fn look(&self) -> Found<u32> {
+        self.table.look_up(DESCRIPTOR, |object| *object)
+    }
+
+    fn close(&self) {
+        let close = || self.kernel.store(CLOSED, Ordering::SeqCst);
+        assert!(self.table.remove(DESCRIPTOR).is_some());
+        self.table.close(DESCRIPTOR, close);
+    }
+
+    /// Gives the number to something else, if it is free.
+    fn open(&self, kind: u32) -> bool {
+        let order = Ordering::SeqCst;
+        let opened = self.kernel.compare_exchange(CLOSED, kind, order, order);
+        opened.is_ok()
+    }
+}
+
+#[test]
+fn the_kernel_is_not_asked_about_a_socket_that_is_being_closed() {
+    explore(|| {
+        let descriptors = Descriptors::new();
+        let polling = {
+            let descriptors = Arc::clone(&descriptors);
+            thread::spawn(move || {
+                for _ in 0..3 {
+                    if descriptors.look() == Found::Nothing {
+                        let asked = descriptors.kernel.load(Ordering::SeqCst);
+                        assert_eq!(asked, CLOSED);
+                    }
+                }
+            })
+        };
+        descriptors.close();
+        polling.join().unwrap();
+        assert_eq!(descriptors.look(), Found::Nothing);
+    });
+}
+
+#[test]
+fn what_gets_the_number_of_a_closed_socket_is_taken_for_what_it_is() {
+    explore(|| {
+        let descriptors = Descriptors::new();
+        let opening = [ORDINARY, SOCKET].map(|kind| {
+            let descriptors = Arc::clone(&descriptors);
+            thread::spawn(move || {
+                if !descriptors.open(kind) {
+                    return;
+                }
+                if kind == SOCKET {
+                    descriptors.table.insert(DESCRIPTOR, 2).unwrap();
+                    assert_eq!(descriptors.look(), Found::Own(2));
+                } else {
+                    assert_eq!(descriptors.look(), Found::Nothing);
+                }
+            })
+        });
+        descriptors.close();
+        for opening in opening {
+            opening.join().unwrap();
+        }
     });
 }

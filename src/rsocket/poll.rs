@@ -1,5 +1,5 @@
 //! Waiting for events on any mixture of sockets over RDMA and ordinary
-//! descriptors: `rpoll` and `rselect`.
+//! descriptors: `rpoll`.
 
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 use libc::pollfd;
 
 use crate::cancel::{Uncancelled, holding};
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 use super::looking::Wait;
 use super::socket::Socket;
 use super::sockets;
+use super::table::Found;
 use super::wait::{readable, sleep_for, sleep_on};
 use super::waiters::Registered;
 use super::wake::Wake;
@@ -58,6 +59,8 @@ fn look(socket: &Socket, events: i16) -> i16 {
 /// The sockets among the descriptors of a call.
 struct Sockets {
     list: Vec<Polled>,
+    /// Places of those that are being closed.
+    closing: Vec<usize>,
     total: usize,
 }
 
@@ -78,10 +81,7 @@ pub fn poll(entries: &mut [pollfd], timeout: Option<Duration>) -> Result<usize> 
     }
     let _uncancelled = Uncancelled::but_in_sleeps();
     let mut sockets = Sockets::find(entries);
-    if sockets_only && sockets.list.len() < found {
-        return Ok(sockets.report_closed(entries));
-    }
-    if ready > 0 || at_once {
+    if ready > 0 || at_once || !sockets.closing.is_empty() {
         let ready = sockets.look(entries)?;
         if ready > 0 || at_once {
             return Ok(ready);
@@ -114,20 +114,30 @@ pub fn poll(entries: &mut [pollfd], timeout: Option<Duration>) -> Result<usize> 
 fn glance(entries: &mut [pollfd]) -> (usize, usize) {
     let (mut found, mut ready) = (0, 0);
     for entry in entries {
-        let (fd, events) = (entry.fd, entry.events);
-        if let Some(reported) = sockets::glance(fd, |socket| look(socket, events)) {
-            found += 1;
-            entry.revents = reported;
-            ready += usize::from(reported != 0);
-        }
+        let events = entry.events;
+        entry.revents = match sockets::look_up(entry.fd, |socket| look(socket, events)) {
+            Found::Own(reported) => reported,
+            Found::Closing => libc::POLLNVAL,
+            Found::Nothing => continue,
+        };
+        found += 1;
+        ready += usize::from(entry.revents != 0);
     }
     (found, ready)
 }
 
 impl Sockets {
     fn find(entries: &[pollfd]) -> Self {
+        let mut closing = Vec::new();
         let list = entries.iter().enumerate().filter_map(|(place, entry)| {
-            let socket = sockets::find(entry.fd)?;
+            let socket = match sockets::look_up(entry.fd, Socket::clone) {
+                Found::Own(socket) => socket,
+                Found::Closing => {
+                    closing.push(place);
+                    return None;
+                }
+                Found::Nothing => return None,
+            };
             // Not looked at yet, so that the first comparison finds a change.
             let seen = socket.common().waiters().changes().wrapping_sub(1);
             Some(Polled {
@@ -138,6 +148,7 @@ impl Sockets {
         });
         Self {
             list: list.collect(),
+            closing,
             total: entries.len(),
         }
     }
@@ -145,7 +156,7 @@ impl Sockets {
     /// What every entry reports now; returns how many report something.
     fn look(&mut self, entries: &mut [pollfd]) -> Result<usize> {
         let ready = self.check_all(entries);
-        if self.list.len() == self.total {
+        if self.list.len().saturating_add(self.closing.len()) == self.total {
             return Ok(ready);
         }
         let mut list = self.kernel_list(entries, None);
@@ -153,20 +164,15 @@ impl Sockets {
         Ok(ready.saturating_add(self.take_ordinary(entries, &list)))
     }
 
-    /// Reports what the sockets of a call say, whose other entries were sockets when it
-    /// began and were closed since; returns how many report something.
-    fn report_closed(&mut self, entries: &mut [pollfd]) -> usize {
-        let mut ready = self.check_all(entries);
-        for entry in self.ordinary(entries.iter_mut()) {
-            entry.revents = libc::POLLNVAL;
-            ready = ready.saturating_add(1);
-        }
-        ready
-    }
-
     fn check_all(&mut self, entries: &mut [pollfd]) -> usize {
+        for place in &self.closing {
+            if let Some(entry) = entries.get_mut(*place) {
+                entry.revents = libc::POLLNVAL;
+            }
+        }
         let ready = self.list.iter_mut().map(|polled| polled.check(entries));
-        ready.map(usize::from).sum()
+        let ready: usize = ready.map(usize::from).sum();
+        ready.saturating_add(self.closing.len())
     }
 
     /// What the kernel is asked: the thread's wake-up, room for the completion
@@ -189,6 +195,7 @@ impl Sockets {
         entries
             .enumerate()
             .filter(move |(place, _)| sockets.next_if_eq(place).is_none())
+            .filter(|(place, _)| self.closing.binary_search(place).is_err())
             .map(|(_, entry)| entry)
     }
 
@@ -287,113 +294,6 @@ impl Sleeper {
     }
 }
 
-/// The sets of `select(2)`: wanted and, afterwards, readable, writable and in an
-/// exceptional condition. A bit per descriptor; those that are absent are empty.
-#[derive(Debug, Default)]
-pub struct Sets(pub [Vec<u64>; 3]);
-
-/// What each set asks for, and what of a report answers that.
-const ASKED: [(i16, i16); 3] = [
-    (
-        libc::POLLIN | libc::POLLRDNORM | libc::POLLRDBAND,
-        libc::POLLIN | libc::POLLRDNORM | libc::POLLRDBAND | libc::POLLHUP | libc::POLLERR,
-    ),
-    (
-        libc::POLLOUT | libc::POLLWRNORM | libc::POLLWRBAND,
-        libc::POLLOUT | libc::POLLWRNORM | libc::POLLWRBAND | libc::POLLERR,
-    ),
-    (libc::POLLPRI, libc::POLLPRI),
-];
-
-const BITS: usize = u64::BITS as usize;
-
-fn has(set: &[u64], fd: usize) -> bool {
-    set.get(fd / BITS)
-        .is_some_and(|word| word >> (fd % BITS) & 1 != 0)
-}
-
-impl Sets {
-    /// What is asked of the descriptors below `count`.
-    fn entries(&self, count: usize) -> Vec<pollfd> {
-        let entries = (0..count).filter_map(|fd| {
-            let asked = self.0.iter().zip(ASKED);
-            let events = asked
-                .filter(|(set, _)| has(set, fd))
-                .fold(0, |events, (_, (wanted, _))| events | wanted);
-            (events != 0).then(|| pollfd {
-                fd: i32::try_from(fd).unwrap_or(-1),
-                events,
-                revents: 0,
-            })
-        });
-        entries.collect()
-    }
-
-    /// Whether what an entry reports is what a set asks for, or an error.
-    fn answered_by(&self, entry: &pollfd) -> bool {
-        let Ok(fd) = usize::try_from(entry.fd) else {
-            return false;
-        };
-        let mut asked = self.0.iter().zip(ASKED);
-        entry.revents & libc::POLLNVAL != 0
-            || asked.any(|(set, (_, answer))| has(set, fd) && entry.revents & answer != 0)
-    }
-
-    /// Leaves in the sets what was reported, and counts that.
-    fn answer(&mut self, entries: &[pollfd]) -> usize {
-        let mut bits = 0;
-        for (set, (_, answer)) in self.0.iter_mut().zip(ASKED) {
-            let mut left = vec![0; set.len()];
-            for entry in entries.iter().filter(|entry| entry.revents & answer != 0) {
-                let fd = usize::try_from(entry.fd).unwrap_or(usize::MAX);
-                if has(set, fd)
-                    && let Some(word) = left.get_mut(fd / BITS)
-                {
-                    *word |= 1 << (fd % BITS);
-                    bits += 1;
-                }
-            }
-            *set = left;
-        }
-        bits
-    }
-}
-
-/// `select(2)` of the descriptors below `count`. Returns what is left of the sets,
-/// and the number of bits in them.
-///
-/// # Errors
-/// `EBADF` if a set names a descriptor that is not open, `EINTR`, `ENOMEM`.
-pub fn select(count: usize, sets: Sets, timeout: Option<Duration>) -> Result<(usize, Sets)> {
-    let entries = sets.entries(count);
-    holding((sets, entries), |(sets, entries)| {
-        let bits = select_of(sets, entries, timeout)?;
-        Ok((bits, std::mem::take(sets)))
-    })
-}
-
-/// As [`select`], of these entries.
-fn select_of(sets: &mut Sets, entries: &mut [pollfd], timeout: Option<Duration>) -> Result<usize> {
-    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-    loop {
-        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let ready = poll(entries, left)?;
-        if ready == 0 || entries.iter().any(|entry| sets.answered_by(entry)) {
-            break;
-        }
-        // A hang-up alone is no event for one who does not read; the wait
-        // goes on without that descriptor.
-        for entry in entries.iter_mut().filter(|entry| entry.revents != 0) {
-            entry.fd = -1;
-        }
-    }
-    let invalid = |entry: &pollfd| entry.revents & libc::POLLNVAL != 0;
-    if entries.iter().any(invalid) {
-        return Err(Error::new(libc::EBADF, "select a descriptor"));
-    }
-    Ok(sets.answer(entries))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -412,32 +312,25 @@ mod tests {
     }
 
     #[test]
-    fn sockets_that_are_closed_before_they_are_kept_are_reported() {
-        // Descriptors that were sockets at the first look, and are none now.
-        let mut entries = [readable(0), readable(1)];
-        let mut sockets = Sockets::find(&entries);
-        assert_eq!(sockets.report_closed(&mut entries), 2);
-        assert!(entries.iter().all(|entry| entry.revents == libc::POLLNVAL));
-    }
-
-    #[test]
-    fn select_reports_what_was_asked_for() {
-        let (reader, mut writer) = pipe().unwrap();
-        let (read_fd, write_fd) = (reader.as_raw_fd() as usize, writer.as_raw_fd() as usize);
-        let set = |fd: usize| {
-            let mut set = vec![0u64; 16];
-            set[fd / 64] |= 1 << (fd % 64);
-            set
-        };
-        writer.write_all(b"x").unwrap();
-        let sets = || Sets([set(read_fd), set(write_fd), set(read_fd)]);
-        let (bits, left) = select(1024, sets(), None).unwrap();
-        assert_eq!(bits, 2);
-        assert_eq!(left.0, [set(read_fd), set(write_fd), vec![0; 16]]);
-        let absent = Sets([set(read_fd), Vec::new(), Vec::new()]);
-        let (bits, left) = select(1024, absent, None).unwrap();
-        assert_eq!((bits, left.0), (1, [set(read_fd), Vec::new(), Vec::new()]));
-        drop(reader);
-        drop(writer);
+    fn sockets_that_are_being_closed_are_none_and_no_ordinary_descriptors() {
+        let create = || sockets::create(libc::AF_INET, libc::SOCK_DGRAM, 0).unwrap();
+        let (fd, other) = (create(), create());
+        // Another thread is still in a call on it.
+        let used = sockets::any(fd).unwrap();
+        sockets::close(fd).unwrap();
+        let (reader, _writer) = pipe().unwrap();
+        let beside = [other, reader.as_raw_fd()];
+        for beside in [&beside[..0], &beside[..1], &beside[1..], &beside] {
+            let mut entries = vec![readable(fd)];
+            entries.extend(beside.iter().map(|fd| readable(*fd)));
+            assert_eq!(poll(&mut entries, None), Ok(1));
+            assert_eq!(entries[0].revents, libc::POLLNVAL);
+            // Closed since the first look.
+            entries[0].revents = 0;
+            assert_eq!(Sockets::find(&entries).look(&mut entries), Ok(1));
+            assert_eq!(entries[0].revents, libc::POLLNVAL);
+        }
+        drop(used);
+        sockets::close(other).unwrap();
     }
 }

@@ -3,6 +3,7 @@
 
 use std::ffi::{c_int, c_long};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use crate::abi::AF_IB;
@@ -14,9 +15,17 @@ use super::datagram::Datagram;
 use super::epoll;
 use super::socket::Socket;
 use super::stream::Stream;
-use super::table::{Known, Table};
+use super::table::{Found, Known, Number, Table};
 
 static SOCKETS: Table<Socket> = Table::new();
+
+/// The descriptor by which programs know a socket, closed when dropped.
+pub type SocketNumber<D> = Number<D, Socket>;
+
+/// Has `descriptor` be that of a socket.
+pub fn number<D: AsRawFd>(descriptor: D) -> SocketNumber<D> {
+    Number::new(descriptor, &SOCKETS)
+}
 
 const NO_SOCKET: Error = Error::new(libc::EBADF, "use what is no socket over RDMA");
 
@@ -26,7 +35,7 @@ const NO_SOCKET: Error = Error::new(libc::EBADF, "use what is no socket over RDM
 /// `EBADF` if it is none.
 #[inline]
 pub fn any(fd: c_int) -> Result<Socket> {
-    find(fd).ok_or(NO_SOCKET)
+    SOCKETS.get(fd).ok_or(NO_SOCKET)
 }
 
 /// The stream socket of a descriptor.
@@ -44,17 +53,11 @@ pub fn stream(fd: c_int) -> Result<Arc<Stream>> {
     }
 }
 
-/// The socket of a descriptor, if it is one.
-#[inline]
-pub fn find(fd: c_int) -> Option<Socket> {
-    SOCKETS.get(fd)
-}
-
 /// Runs `action`, which does not sleep, if that is a stream socket: for the short way of
 /// small messages, on which to count one more reference is much.
 #[inline]
 pub fn briefly<R>(fd: c_int, action: impl FnOnce(&Arc<Stream>) -> R) -> Option<R> {
-    let result = glance(fd, |socket| match socket {
+    let result = SOCKETS.briefly(fd, |socket| match socket {
         Socket::Stream(stream) => Some(action(stream)),
         Socket::Datagram(_) => None,
     });
@@ -62,10 +65,11 @@ pub fn briefly<R>(fd: c_int, action: impl FnOnce(&Arc<Stream>) -> R) -> Option<R
 }
 
 /// Runs `action`, which does not sleep, if that is a socket, without a reference of the
-/// caller's own.
+/// caller's own. For those who take any descriptor: that of a socket which is being
+/// closed is none of the kernel's.
 #[inline]
-pub fn glance<R>(fd: c_int, action: impl FnOnce(&Socket) -> R) -> Option<R> {
-    SOCKETS.briefly(fd, action)
+pub fn look_up<R>(fd: c_int, action: impl FnOnce(&Socket) -> R) -> Found<R> {
+    SOCKETS.look_up(fd, action)
 }
 
 /// Makes a socket known under its descriptor, which is returned.

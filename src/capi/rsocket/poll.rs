@@ -11,6 +11,7 @@ use crate::capi::convert::respond;
 use crate::error::{Error, Result};
 use crate::kernel::descriptor::{most_open, table_size};
 use crate::rsocket::poll;
+use crate::rsocket::select::{self, Sets};
 
 /// How many descriptors a set of `nfds` bits may name. As the kernel does, what
 /// lies beyond all descriptors that this process can have open is not looked at:
@@ -60,7 +61,7 @@ unsafe fn select(nfds: c_int, sets: [*mut fd_set; 3], timeout: *mut timeval) -> 
     let words = count.div_ceil(u64::BITS as usize);
     // SAFETY: a set has a bit for each descriptor, in words.
     let copies = sets.map(|set| unsafe { copy(set, words) });
-    let (bits, left) = poll::select(count, poll::Sets(copies), timeout)?;
+    let (bits, left) = select::select(count, Sets(copies), timeout)?;
     // One after the other, as the kernel does: programs may give one set twice.
     for (set, words) in sets.into_iter().zip(left.0) {
         if !set.is_null() {

@@ -51,6 +51,7 @@ use super::common::Common;
 use super::events::Channel;
 use super::service;
 use super::settings::Defaults;
+use super::sockets::{self, SocketNumber};
 use super::wait::{Awaited, Notifier};
 
 /// A datagram socket.
@@ -62,7 +63,7 @@ pub struct Datagram {
     /// before the core's lock.
     making: Mutex<()>,
     channel: OnceCell<Channel>,
-    udp: Udp,
+    udp: SocketNumber<Udp>,
     /// Set of the completion channels of all endpoints.
     notifications: Epoll,
     options: Mutex<Options>,
@@ -82,7 +83,7 @@ impl Datagram {
             core: Mutex::new(Core::default()),
             making: Mutex::new(()),
             channel: OnceCell::new(),
-            udp: Udp::new(domain)?,
+            udp: sockets::number(Udp::new(domain)?),
             notifications: Epoll::new(true)?,
             options: Mutex::new(Options::new(&Defaults::get().settings)),
             started: OnceCell::new(),
@@ -192,7 +193,7 @@ impl Datagram {
     fn forget(&self) {
         service::forget(self.descriptor(), self);
         if let Some(channel) = self.channel.get() {
-            service::forget(channel.descriptor(), self);
+            service::forget(channel.as_raw_fd(), self);
         }
     }
 }

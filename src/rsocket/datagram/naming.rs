@@ -2,6 +2,7 @@
 //! connecting, and which local address reaches a peer.
 
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use super::Datagram;
@@ -80,7 +81,7 @@ impl Datagram {
     pub(super) fn channel(self: &Arc<Self>) -> Result<&Channel> {
         self.channel.get_or_try_init(|| {
             let channel = Channel::open()?;
-            service::watch(channel.descriptor(), self)?;
+            service::watch(channel.as_raw_fd(), self)?;
             Ok(channel)
         })
     }

@@ -27,7 +27,7 @@ pub use crate::kernel::epoll::Operation;
 
 use super::socket::Socket;
 use super::sockets;
-use super::table::{Known, Table};
+use super::table::{Found, Known, Table};
 use super::wait;
 
 use set::Set;
@@ -119,17 +119,18 @@ pub fn wait(epfd: RawFd, events: &mut [epoll_event], timeout_ms: i32) -> Result<
 }
 
 fn find(epfd: RawFd) -> Result<Arc<Set>> {
-    SETS.get(epfd).ok_or_else(|| {
-        // SAFETY: no pointers.
-        let open = unsafe { libc::fcntl(epfd, libc::F_GETFD) } >= 0;
+    let errno = match SETS.look_up(epfd, Arc::clone) {
+        Found::Own(set) => return Ok(set),
         // A parent's set counts as closed, as its sockets do.
-        let errno = if open && !SETS.is_inherited(epfd) {
-            libc::EINVAL
-        } else {
-            libc::EBADF
-        };
-        Error::new(errno, "use what is no epoll set")
-    })
+        Found::Nothing if is_open(epfd) && !SETS.is_inherited(epfd) => libc::EINVAL,
+        Found::Nothing | Found::Closing => libc::EBADF,
+    };
+    Err(Error::new(errno, "use what is no epoll set"))
+}
+
+fn is_open(fd: RawFd) -> bool {
+    // SAFETY: no pointers.
+    unsafe { libc::fcntl(fd, libc::F_GETFD) >= 0 }
 }
 
 #[cfg(test)]
@@ -137,6 +138,10 @@ mod tests {
     use super::*;
     use std::io::{Write, pipe};
     use std::os::fd::AsRawFd;
+
+    /// Numbers of sets that were closed are another's when a test that runs at the same
+    /// time creates one.
+    static TURN: Mutex<()> = Mutex::new(());
 
     fn event(events: i32, data: u64) -> epoll_event {
         epoll_event {
@@ -146,7 +151,31 @@ mod tests {
     }
 
     #[test]
+    fn what_is_being_closed_is_neither_member_nor_set() {
+        let _turn = locked(&TURN);
+        let set = create(true).unwrap();
+        let fd = sockets::create(libc::AF_INET, libc::SOCK_DGRAM, 0).unwrap();
+        let errno = |result: Result<()>| result.map_err(|error| error.errno());
+        let operations = [Operation::Add, Operation::Modify, Operation::Remove];
+        control(set, Operation::Add, fd, event(libc::EPOLLIN, 1)).unwrap();
+        // Other threads are still in calls on both.
+        let used = (sockets::any(fd).unwrap(), find(set).unwrap());
+        sockets::close(fd).unwrap();
+        for operation in operations {
+            let changed = control(set, operation, fd, event(0, 2));
+            assert_eq!(errno(changed), Err(libc::EBADF));
+        }
+        assert_eq!(wait(set, &mut [event(0, 0)], 0), Ok(0));
+        assert!(close(set));
+        let waited = wait(set, &mut [event(0, 0)], -1).map(|_| ());
+        assert_eq!(errno(waited), Err(libc::EBADF));
+        assert!(!close(set));
+        drop(used);
+    }
+
+    #[test]
     fn ordinary_descriptors_behave_as_in_the_kernel() {
+        let _turn = locked(&TURN);
         let set = create(true).unwrap();
         let (reader, mut writer) = pipe().unwrap();
         let fd = reader.as_raw_fd();

@@ -11,9 +11,11 @@ use crate::kernel::epoll::{Epoll, Operation};
 use crate::lock::atomic::{AtomicBool, Ordering};
 use crate::lock::{Mutex, locked};
 
+use super::SETS;
 use super::member::{Member, Members};
 use crate::rsocket::socket::Socket;
 use crate::rsocket::sockets;
+use crate::rsocket::table::{Found, Number};
 use crate::rsocket::waiters::Notes;
 use crate::rsocket::wake::Wake;
 
@@ -48,7 +50,7 @@ impl Tag {
 
 /// An epoll set.
 pub(super) struct Set {
-    pub(super) epoll: Epoll,
+    pub(super) epoll: Number<Epoll, Arc<Self>>,
     pub(super) wake: Arc<Wake>,
     pub(super) notes: Arc<Notes>,
     pub(super) members: Mutex<Members>,
@@ -59,7 +61,7 @@ impl Set {
     /// A set without members.
     pub(super) fn new(close_on_exec: bool) -> Result<Self> {
         let set = Self {
-            epoll: Epoll::new(close_on_exec)?,
+            epoll: Number::new(Epoll::new(close_on_exec)?, &SETS),
             wake: Arc::new(Wake::new()?),
             notes: Arc::default(),
             members: Mutex::new(Members::default()),
@@ -97,11 +99,12 @@ impl Set {
     ) -> Result<()> {
         let mut members = locked(&self.members);
         self.forget_closed(&mut members);
-        let socket = sockets::find(fd);
-        self.forget_replaced(&mut members, fd, socket.as_ref());
-        match socket {
-            Some(socket) => self.control_socket(&mut members, operation, fd, socket, event),
-            None => self.control_ordinary(&mut members, operation, fd, event),
+        let found = sockets::look_up(fd, Socket::clone);
+        self.forget_replaced(&mut members, fd, &found);
+        match found {
+            Found::Own(socket) => self.control_socket(&mut members, operation, fd, socket, event),
+            Found::Closing => Err(Error::new(libc::EBADF, "use a socket that is being closed")),
+            Found::Nothing => self.control_ordinary(&mut members, operation, fd, event),
         }
     }
 
@@ -183,8 +186,9 @@ impl Set {
 
     /// The member `fd` is none any more unless it is `socket`: it was closed by
     /// `close(2)`, and its descriptor is another's.
-    fn forget_replaced(&self, members: &mut Members, fd: RawFd, socket: Option<&Socket>) {
-        let replaced = |member: &Member| socket.is_none_or(|socket| !member.socket.is(socket));
+    fn forget_replaced(&self, members: &mut Members, fd: RawFd, found: &Found<Socket>) {
+        let replaced =
+            |member: &Member| !matches!(found, Found::Own(socket) if member.socket.is(socket));
         if members.sockets.get(&fd).is_some_and(replaced)
             && let Some(member) = members.sockets.remove(&fd)
         {

@@ -23,7 +23,7 @@ mod timers;
 mod transfer;
 
 use std::net::IpAddr;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -44,6 +44,7 @@ use super::keepalive::Keepalive;
 use super::option::Options;
 use super::service::{self, Next};
 use super::settings::Defaults;
+use super::sockets::{self, SocketNumber};
 use super::wait::{self, Awaited, Notifier};
 use super::wire::{ConnData, IB_HEADER_LEN};
 
@@ -58,7 +59,7 @@ const RETRIES: u8 = 6;
 #[derive(Debug)]
 pub struct Stream {
     domain: i32,
-    channel: Channel,
+    channel: SocketNumber<Channel>,
     id: Arc<Id>,
     /// Held by the thread that handles an event, for as long as that takes.
     handling: Mutex<()>,
@@ -128,7 +129,7 @@ impl Stream {
     ) -> Self {
         Self {
             domain,
-            channel,
+            channel: sockets::number(channel),
             id,
             handling: Mutex::new(()),
             phase: Mutex::new(phase),
@@ -142,7 +143,7 @@ impl Stream {
 
     /// The number by which programs know the socket.
     pub fn descriptor(&self) -> RawFd {
-        self.channel.descriptor()
+        self.channel.as_raw_fd()
     }
 
     /// Address family given at creation.
