@@ -17,7 +17,8 @@ use crate::{process, workspace};
 const EXPECTED: &str = "RDMA_CM_EVENT_ESTABLISHED";
 
 pub fn run(stage: &Path, suite: &mut Suite) {
-    let consumer = match Consumer::install(stage) {
+    let source = workspace::root().join("xtask/abi/consumer.c");
+    let consumer = match Consumer::install(stage, "abi", source) {
         Ok(consumer) => consumer,
         Err(error) => return suite.check("install into a folder", Err(error)),
     };
@@ -44,14 +45,32 @@ pub fn run(stage: &Path, suite: &mut Suite) {
     suite.check("uninstall leaves nothing", consumer.uninstall());
 }
 
+/// Links a program of this package to the static library, alone and with everything
+/// static, in a folder below `target/`; returns that.
+pub fn link_statically(stage: &Path, source: &str, folder: &str) -> Result<PathBuf> {
+    let source = workspace::root().join("xtask/programs").join(source);
+    let consumer = Consumer::install(stage, folder, source)?;
+    consumer.build("fixed", "cc", "c99", &consumer.fixed_flags()?)?;
+    // Without dynamic libraries it has only the drivers that it asks for.
+    let mut flags = consumer.wholly_static_flags()?;
+    flags.push("-DRDMA_STATIC_PROVIDERS=all".to_owned());
+    consumer.build("wholly-static", "cc", "c99", &flags)?;
+    consumer.uninstall()?;
+    Ok(consumer.folder)
+}
+
 struct Consumer {
     prefix: PathBuf,
     source: PathBuf,
+    /// Where its programs go.
+    folder: PathBuf,
 }
 
 impl Consumer {
-    fn install(stage: &Path) -> Result<Self> {
-        let prefix = workspace::target("abi/prefix")?;
+    fn install(stage: &Path, folder: &str, source: PathBuf) -> Result<Self> {
+        let folder = workspace::target(folder)?;
+        let prefix = folder.join("prefix");
+        fs::create_dir_all(&prefix)?;
         // Of an earlier run that failed.
         fs::remove_dir_all(&prefix)?;
         let mut tree = Tree::new(&prefix, None, Path::new("lib"))?;
@@ -59,7 +78,8 @@ impl Consumer {
         tree.keep_record()?;
         Ok(Self {
             prefix,
-            source: workspace::root().join("xtask/abi/consumer.c"),
+            source,
+            folder,
         })
     }
 
@@ -76,18 +96,21 @@ impl Consumer {
 
     fn shared(&self, compiler: &str, standard: &str) -> Result<()> {
         let flags = self.pkg_config("librdmacm", &["--cflags", "--libs"])?;
-        let program = self.build(compiler, standard, &flags)?;
+        let program = self.build("consumer", compiler, standard, &flags)?;
         expect(&run_program(&program, Some(&self.prefix.join("lib")))?)
     }
 
-    fn fixed(&self) -> Result<()> {
+    fn fixed_flags(&self) -> Result<Vec<String>> {
         let flags = self.pkg_config("librdmacm", &["--static", "--cflags", "--libs"])?;
         // The linker prefers the shared library that lies beside it.
-        let flags: Vec<_> = flags
-            .into_iter()
+        let flags = flags.into_iter();
+        Ok(flags
             .map(|flag| flag.replace("-lrdmacm", "-l:librdmacm.a"))
-            .collect();
-        let program = self.build("cc", "c99", &flags)?;
+            .collect())
+    }
+
+    fn fixed(&self) -> Result<()> {
+        let program = self.build("consumer", "cc", "c99", &self.fixed_flags()?)?;
         let needed = process::output(Command::new("readelf").arg("-d").arg(&program))?;
         ensure!(
             !needed.contains("librdmacm"),
@@ -96,10 +119,14 @@ impl Consumer {
         expect(&run_program(&program, None)?)
     }
 
-    fn wholly_static(&self) -> Result<()> {
+    fn wholly_static_flags(&self) -> Result<Vec<String>> {
         let mut flags = self.pkg_config("librdmacm", &["--static", "--cflags", "--libs"])?;
         flags.push("-static".to_owned());
-        let program = self.build("cc", "c99", &flags)?;
+        Ok(flags)
+    }
+
+    fn wholly_static(&self) -> Result<()> {
+        let program = self.build("consumer", "cc", "c99", &self.wholly_static_flags()?)?;
         expect(&run_program(&program, None)?)
     }
 
@@ -111,7 +138,7 @@ impl Consumer {
             "librdmacm",
             "libibverbs",
         ]))?);
-        let program = self.build("cc", "c99", &flags)?;
+        let program = self.build("consumer", "cc", "c99", &flags)?;
         expect(&run_program(&program, None)?)?;
         expect(&run_program(&program, Some(stage))?)
     }
@@ -119,7 +146,7 @@ impl Consumer {
     /// The example of srpt(7).
     fn target(&self) -> Result<()> {
         let flags = self.pkg_config("libsrpt", &["--cflags", "--libs"])?;
-        let program = workspace::target("abi")?.join("target");
+        let program = self.folder.join("target");
         process::output(
             Command::new("cc")
                 .args([
@@ -150,8 +177,14 @@ impl Consumer {
         .map(|flags| words(&flags))
     }
 
-    fn build(&self, compiler: &str, standard: &str, flags: &[String]) -> Result<PathBuf> {
-        let program = workspace::target("abi")?.join("consumer");
+    fn build(
+        &self,
+        name: &str,
+        compiler: &str,
+        standard: &str,
+        flags: &[String],
+    ) -> Result<PathBuf> {
+        let program = self.folder.join(name);
         let language = if compiler == "cc" { "c" } else { "c++" };
         process::output(
             Command::new(compiler)

@@ -5,7 +5,7 @@
 //! functions is tested elsewhere.
 
 mod binary;
-mod consumer;
+pub mod consumer;
 mod headers;
 pub mod srpt;
 mod witness;

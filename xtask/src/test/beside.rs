@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::{Name, commands, conformance, containers, faults, hosts, preload, soak, srp};
+use super::{Name, commands, conformance, containers, faults, fixed, hosts, preload, soak, srp};
 use crate::library;
 use crate::place::Place;
 use crate::queue::{Queue, Taker};
@@ -52,7 +52,8 @@ impl Built {
             Name::Faults => Some(faults::build()?),
             Name::Preload => Some(preload::build()?),
             Name::Soak => Some(soak::build(conformance()?)?),
-            Name::Rust | Name::Generated | Name::Abi | Name::Reference | Name::Clients => None,
+            Name::Clients => Some(fixed::build()?),
+            Name::Rust | Name::Generated | Name::Abi | Name::Reference => None,
         };
         let stage = match name {
             Name::Helgrind => library::stage_for_checkers()?,

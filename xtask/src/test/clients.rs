@@ -1,6 +1,7 @@
 //! Suite `clients`: unmodified programs of the distribution's rdmacm-utils and
 //! perftest, in every pairing of our library and the original that has ours on
 //! a side (see [`super::pairing`]). Those on sockets are in [`super::interop`].
+//! And one of ours that is linked to the static library ([`super::fixed`]).
 //!
 //! Not here: rdma_xserver and rdma_xclient with XRC, which fail on soft-RoCE
 //! with the original too.
@@ -9,6 +10,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
+use super::fixed;
 use super::pairing::{self, End, Row};
 use crate::guest::Bench;
 use crate::guest::program::Ready;
@@ -158,5 +160,6 @@ pub fn inside(bench: &Bench, suite: &mut Suite) -> Result<()> {
     for row in rows()? {
         pairing::check(row, bench, suite);
     }
+    fixed::run(bench, suite);
     Ok(())
 }

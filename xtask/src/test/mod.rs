@@ -13,6 +13,7 @@ mod commands;
 mod conformance;
 mod containers;
 mod faults;
+mod fixed;
 mod helgrind;
 mod hosts;
 mod interop;
