@@ -50,15 +50,21 @@ impl IntoCReturn for isize {
 }
 
 /// The return value of the C function `call`; `errno` is set on failure.
+#[inline]
 pub(super) fn respond<T: IntoCReturn>(call: &str, result: Result<T>) -> T::C {
     match result {
         Ok(value) => value.into_c(),
         Err(error) => {
-            report(call, &error);
-            set_errno(error.errno());
+            fail(call, &error);
             T::FAILURE
         }
     }
+}
+
+#[inline(never)] // as it is rarely called
+fn fail(call: &str, error: &Error) {
+    report(call, error);
+    set_errno(error.errno());
 }
 
 /// The return value of `rdma_getaddrinfo`: 0, or an `EAI_…` code, or -1 with

@@ -55,7 +55,7 @@ pub fn stream(fd: c_int) -> Result<Arc<Stream>> {
 
 /// Runs `action`, which does not sleep, if that is a stream socket: for the short way of
 /// small messages, on which to count one more reference is much.
-#[inline]
+#[inline(always)] // what it returns is taken apart by the caller
 pub fn briefly<R>(fd: c_int, action: impl FnOnce(&Arc<Stream>) -> R) -> Option<R> {
     let result = SOCKETS.briefly(fd, |socket| match socket {
         Socket::Stream(stream) => Some(action(stream)),
@@ -67,7 +67,7 @@ pub fn briefly<R>(fd: c_int, action: impl FnOnce(&Arc<Stream>) -> R) -> Option<R
 /// Runs `action`, which does not sleep, if that is a socket, without a reference of the
 /// caller's own. For those who take any descriptor: that of a socket which is being
 /// closed is none of the kernel's.
-#[inline]
+#[inline(always)] // as `briefly`
 pub fn look_up<R>(fd: c_int, action: impl FnOnce(&Socket) -> R) -> Found<R> {
     SOCKETS.look_up(fd, action)
 }

@@ -125,7 +125,7 @@ impl<T: Clone, const SIDE: usize> Table<T, SIDE> {
 
     /// Runs `action`, which does not sleep, with what [`Table::get`] would copy: what is
     /// put in or taken out meanwhile waits.
-    #[inline]
+    #[inline(always)] // as its callers are
     pub fn briefly<R>(&self, fd: RawFd, action: impl FnOnce(&T) -> R) -> Option<R> {
         match self.look_up(fd, action) {
             Found::Own(result) => Some(result),

@@ -93,28 +93,31 @@ pub unsafe extern "C" fn riowrite(
     offset: off_t,
     flags: c_int,
 ) -> size_t {
+    let offset = offset.cast_unsigned();
+    let short = |stream: &Arc<Stream>| {
+        // SAFETY: the caller vouches for the buffer.
+        !buf.is_null() && unsafe { stream.write_short(buf.cast(), count, offset) }
+    };
+    if sockets::briefly(socket, short) == Some(true) {
+        return count;
+    }
     // SAFETY: the caller vouches for the buffer.
-    let result = unsafe { write(socket, buf, count, offset.cast_unsigned(), flags) };
+    let result = unsafe { write_long(socket, buf, count, offset, flags) };
     respond("riowrite", result) as size_t
 }
 
+/// Writes what does not take the short way.
+///
 /// # Safety
 /// `buf` may be read for `count` bytes.
-#[inline(always)] // as in `rsend`
-unsafe fn write(
+#[inline(never)] // as in `rsend`
+unsafe fn write_long(
     socket: c_int,
     buf: *const c_void,
     count: size_t,
     offset: u64,
     flags: c_int,
 ) -> Result<ssize_t> {
-    let short = |stream: &Arc<Stream>| {
-        // SAFETY: the caller vouches for the buffer.
-        !buf.is_null() && unsafe { stream.write_short(buf.cast(), count, offset) }
-    };
-    if sockets::briefly(socket, short) == Some(true) {
-        return Ok(count as ssize_t);
-    }
     let stream = sockets::stream(socket)?;
     let vector = iovec {
         iov_base: buf.cast_mut(),

@@ -32,24 +32,59 @@ impl Taken {
     }
 }
 
+/// What the C function `call` returns that receives to a buffer.
+///
 /// # Safety
 /// `buf` may be written for `len` bytes.
 #[inline(always)] // a call less on the short way of small messages
-unsafe fn receive(socket: c_int, buf: *mut c_void, len: size_t, flags: c_int) -> Result<ssize_t> {
+unsafe fn receive(
+    call: &str,
+    socket: c_int,
+    buf: *mut c_void,
+    len: size_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: the caller vouches for the buffer.
+    let result = match unsafe { receive_short(socket, buf, len, flags) } {
+        Received::Bytes(bytes) => return bytes as ssize_t,
+        Received::Nothing => Err(retry()),
+        // SAFETY: as above.
+        Received::Special => unsafe { receive_long(socket, buf, len, flags) },
+    };
+    respond(call, result)
+}
+
+/// Receives on the short way of small messages; [`Received::Nothing`] is for who does
+/// not wait.
+///
+/// # Safety
+/// `buf` may be written for `len` bytes.
+#[inline(never)] // with nothing kept in registers for the long way
+unsafe fn receive_short(socket: c_int, buf: *mut c_void, len: size_t, flags: c_int) -> Received {
     let short = |stream: &Arc<Stream>| {
         if buf.is_null() {
-            return None;
+            return Received::Special;
         }
         // SAFETY: the caller vouches for the buffer.
         match unsafe { stream.receive_short(buf.cast(), len, flags) } {
-            Received::Bytes(bytes) => Some(Ok(bytes as ssize_t)),
-            Received::Nothing if stream.is_nonblocking(flags) => Some(Err(retry())),
-            Received::Nothing | Received::Special => None,
+            Received::Nothing if !stream.is_nonblocking(flags) => Received::Special,
+            found => found,
         }
     };
-    if let Some(Some(result)) = sockets::briefly(socket, short) {
-        return result;
-    }
+    sockets::briefly(socket, short).unwrap_or(Received::Special)
+}
+
+/// Receives what does not take the short way.
+///
+/// # Safety
+/// `buf` may be written for `len` bytes.
+#[inline(never)] // as it would make the short way longer
+unsafe fn receive_long(
+    socket: c_int,
+    buf: *mut c_void,
+    len: size_t,
+    flags: c_int,
+) -> Result<ssize_t> {
     let socket = sockets::any(socket)?;
     // SAFETY: the caller vouches for the buffer.
     unsafe { receive_buffer(&socket, buf, len, flags) }.map(|taken| taken.count())
@@ -132,7 +167,7 @@ pub unsafe extern "C" fn rrecv(
     flags: c_int,
 ) -> ssize_t {
     // SAFETY: the caller vouches for the buffer.
-    respond("rrecv", unsafe { receive(socket, buf, len, flags) })
+    unsafe { receive("rrecv", socket, buf, len, flags) }
 }
 
 /// Receives data and the sender's address, as `rrecv` does. Of a datagram that
@@ -208,7 +243,7 @@ pub unsafe extern "C" fn rrecvmsg(socket: c_int, msg: *mut msghdr, flags: c_int)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rread(socket: c_int, buf: *mut c_void, count: size_t) -> ssize_t {
     // SAFETY: the caller vouches for the buffer.
-    respond("rread", unsafe { receive(socket, buf, count, 0) })
+    unsafe { receive("rread", socket, buf, count, 0) }
 }
 
 /// Reads data into several buffers, as `rrecv` without flags does; `EINVAL` for a

@@ -15,17 +15,50 @@ use crate::rsocket::sockets;
 use crate::rsocket::stream::Stream;
 use crate::rsocket::vectors::Cursor;
 
+/// What the C function `call` returns that sends a buffer.
+///
 /// # Safety
 /// `buf` may be read for `len` bytes.
 #[inline(always)] // a call less on the short way of small messages
-unsafe fn send(socket: c_int, buf: *const c_void, len: size_t, flags: c_int) -> Result<ssize_t> {
+unsafe fn send(
+    call: &str,
+    socket: c_int,
+    buf: *const c_void,
+    len: size_t,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: the caller vouches for the buffer.
+    if unsafe { send_short(socket, buf, len) } {
+        return len as ssize_t;
+    }
+    // SAFETY: as above.
+    respond(call, unsafe { send_long(socket, buf, len, flags) })
+}
+
+/// Sends on the short way of small messages. Returns whether it did.
+///
+/// # Safety
+/// `buf` may be read for `len` bytes.
+#[inline(never)] // with nothing kept in registers for the long way
+unsafe fn send_short(socket: c_int, buf: *const c_void, len: size_t) -> bool {
     let short = |stream: &Arc<Stream>| {
         // SAFETY: the caller vouches for the buffer.
         !buf.is_null() && unsafe { stream.send_short(buf.cast(), len) }
     };
-    if sockets::briefly(socket, short) == Some(true) {
-        return Ok(len as ssize_t);
-    }
+    sockets::briefly(socket, short).unwrap_or(false)
+}
+
+/// Sends what does not take the short way.
+///
+/// # Safety
+/// `buf` may be read for `len` bytes.
+#[inline(never)] // as it would make the short way longer
+unsafe fn send_long(
+    socket: c_int,
+    buf: *const c_void,
+    len: size_t,
+    flags: c_int,
+) -> Result<ssize_t> {
     let socket = sockets::any(socket)?;
     // SAFETY: the caller vouches for the buffer.
     unsafe { send_buffer(&socket, buf, len, flags, None) }
@@ -99,7 +132,7 @@ pub unsafe extern "C" fn rsend(
     flags: c_int,
 ) -> ssize_t {
     // SAFETY: the caller vouches for the buffer.
-    respond("rsend", unsafe { send(socket, buf, len, flags) })
+    unsafe { send("rsend", socket, buf, len, flags) }
 }
 
 /// Sends data, as `rsend` does. A stream has one destination only: `EISCONN` if
@@ -165,7 +198,7 @@ pub unsafe extern "C" fn rsendmsg(socket: c_int, msg: *const msghdr, flags: c_in
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rwrite(socket: c_int, buf: *const c_void, count: size_t) -> ssize_t {
     // SAFETY: the caller vouches for the buffer.
-    respond("rwrite", unsafe { send(socket, buf, count, 0) })
+    unsafe { send("rwrite", socket, buf, count, 0) }
 }
 
 /// Writes data from several buffers, as `rsend` without flags does; `EINVAL` for
