@@ -70,13 +70,14 @@ impl Drop for Uncancelled {
 }
 
 /// Runs `call`, which neither sleeps nor calls anything here, and in which the thread
-/// is not cancelled. Less work than [`Uncancelled`], for where instructions count.
+/// is not cancelled if that is `needed`. Less work than [`Uncancelled`], for where
+/// instructions count.
 #[inline(always)]
-pub fn uncancelled<R>(call: impl FnOnce() -> R) -> R {
-    let before = set_state(PTHREAD_CANCEL_DISABLE);
+pub fn uncancelled_if<R>(needed: bool, call: impl FnOnce() -> R) -> R {
+    let enabled = needed && set_state(PTHREAD_CANCEL_DISABLE) == PTHREAD_CANCEL_ENABLE;
     let result = call();
-    if before == PTHREAD_CANCEL_ENABLE {
-        set_state(before);
+    if enabled {
+        set_state(PTHREAD_CANCEL_ENABLE);
     }
     result
 }

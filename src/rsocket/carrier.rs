@@ -96,53 +96,72 @@ impl Carrier {
     }
 }
 
-/// Makes the work requests of a write of `parts` and hands the first of them,
-/// a list that `post` may not keep, to it.
-#[inline(always)] // as for its caller
-pub fn with_requests<R>(
-    carrier: Carrier,
-    write: &Write,
-    parts: &mut [ibv_sge],
-    flags: u32,
-    post: impl FnOnce(&mut ibv_send_wr) -> R,
-) -> R {
-    let signaled = if write.signaled { IBV_SEND_SIGNALED } else { 0 };
-    let mut wr = blank(write.id);
-    wr.sg_list = parts.as_mut_ptr();
-    wr.num_sge = parts.len() as i32;
-    wr.send_flags = flags | signaled;
-    wr.opcode = IBV_WR_RDMA_WRITE;
-    if !parts.is_empty() {
-        wr.wr.rdma.remote_addr = write.target.addr;
-        wr.wr.rdma.rkey = write.target.key;
+/// Room for the work requests of a write.
+pub struct Requests {
+    write: MaybeUninit<ibv_send_wr>,
+    /// A send behind it, with what it sends.
+    send: MaybeUninit<ibv_send_wr>,
+    part: MaybeUninit<ibv_sge>,
+    word: MaybeUninit<[u8; WORD_LEN]>,
+}
+
+impl Requests {
+    /// Room, with nothing in it.
+    pub const fn room() -> Self {
+        Self {
+            write: MaybeUninit::uninit(),
+            send: MaybeUninit::uninit(),
+            part: MaybeUninit::uninit(),
+            word: MaybeUninit::uninit(),
+        }
     }
-    match (carrier, write.message) {
-        (_, None) => post(&mut wr),
-        (Carrier::Immediate, Some(message)) => {
-            wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-            wr.__bindgen_anon_1.imm_data = message.encode().to_be();
-            post(&mut wr)
+
+    /// Makes those of a write of `parts`. Returns the first of them, a list.
+    #[inline(always)] // as for its caller
+    pub fn make<'a>(
+        &'a mut self,
+        carrier: Carrier,
+        write: &Write,
+        parts: &'a mut [ibv_sge],
+        flags: u32,
+    ) -> &'a mut ibv_send_wr {
+        let signaled = if write.signaled { IBV_SEND_SIGNALED } else { 0 };
+        let wr = self.write.write(blank(write.id));
+        wr.sg_list = parts.as_mut_ptr();
+        wr.num_sge = parts.len() as i32;
+        wr.send_flags = flags | signaled;
+        wr.opcode = IBV_WR_RDMA_WRITE;
+        if !parts.is_empty() {
+            wr.wr.rdma.remote_addr = write.target.addr;
+            wr.wr.rdma.rkey = write.target.key;
         }
-        (Carrier::Send, Some(message)) => {
-            let word = message.to_word();
-            let mut part = ibv_sge {
-                addr: word.as_ptr() as u64,
-                length: WORD_LEN as u32,
-                lkey: 0,
-            };
-            let mut send = blank(write.id);
-            send.sg_list = &mut part;
-            send.num_sge = 1;
-            send.send_flags = IBV_SEND_INLINE | signaled;
-            send.opcode = IBV_WR_SEND;
-            if parts.is_empty() {
-                return post(&mut send);
+        match (carrier, write.message) {
+            (_, None) => {}
+            (Carrier::Immediate, Some(message)) => {
+                wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+                wr.__bindgen_anon_1.imm_data = message.encode().to_be();
             }
-            // Completions come in order: the send reports for both.
-            wr.send_flags = flags;
-            wr.next = &mut send;
-            post(&mut wr)
+            (Carrier::Send, Some(message)) => {
+                let word = self.word.write(message.to_word());
+                let part = self.part.write(ibv_sge {
+                    addr: word.as_ptr() as u64,
+                    length: WORD_LEN as u32,
+                    lkey: 0,
+                });
+                let send = self.send.write(blank(write.id));
+                send.sg_list = part;
+                send.num_sge = 1;
+                send.send_flags = IBV_SEND_INLINE | signaled;
+                send.opcode = IBV_WR_SEND;
+                if parts.is_empty() {
+                    return send;
+                }
+                // Completions come in order: the send reports for both.
+                wr.send_flags = flags;
+                wr.next = send;
+            }
         }
+        wr
     }
 }
 
@@ -212,34 +231,33 @@ mod tests {
         } else {
             &mut parts[..]
         };
-        with_requests(carrier, write, parts, 0, |first| {
-            let mut seen = Vec::new();
-            let mut next: *mut ibv_send_wr = first;
-            // SAFETY: the list lives until the closure ends.
-            while let Some(wr) = unsafe { next.as_ref() } {
-                let mut data = Vec::new();
-                for index in 0..wr.num_sge as usize {
-                    // SAFETY: so many parts, of which each is readable.
-                    data.extend(unsafe {
-                        let part = &*wr.sg_list.add(index);
-                        std::slice::from_raw_parts(part.addr as *const u8, part.length as usize)
-                    });
-                }
-                // SAFETY: all bytes of the unions are set, to any numbers.
-                let (remote, immediate) =
-                    unsafe { (wr.wr.rdma.remote_addr, wr.__bindgen_anon_1.imm_data) };
-                seen.push(Seen {
-                    opcode: wr.opcode,
-                    flags: wr.send_flags,
-                    id: wr.wr_id,
-                    remote,
-                    data,
-                    immediate,
+        let mut requests = Requests::room();
+        let mut next: *mut ibv_send_wr = requests.make(carrier, write, parts, 0);
+        let mut seen = Vec::new();
+        // SAFETY: the list lives as long as the room for it.
+        while let Some(wr) = unsafe { next.as_ref() } {
+            let mut data = Vec::new();
+            for index in 0..wr.num_sge as usize {
+                // SAFETY: so many parts, of which each is readable.
+                data.extend(unsafe {
+                    let part = &*wr.sg_list.add(index);
+                    std::slice::from_raw_parts(part.addr as *const u8, part.length as usize)
                 });
-                next = wr.next;
             }
-            seen
-        })
+            // SAFETY: all bytes of the unions are set, to any numbers.
+            let (remote, immediate) =
+                unsafe { (wr.wr.rdma.remote_addr, wr.__bindgen_anon_1.imm_data) };
+            seen.push(Seen {
+                opcode: wr.opcode,
+                flags: wr.send_flags,
+                id: wr.wr_id,
+                remote,
+                data,
+                immediate,
+            });
+            next = wr.next;
+        }
+        seen
     }
 
     fn write(message: Option<Message>) -> Write {

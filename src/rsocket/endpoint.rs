@@ -2,10 +2,12 @@
 //! memory: creation and posting. What is posted when is decided in
 //! [`super::connection`].
 
+use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
+use crate::cancel;
 use crate::cm::id::Id;
 use crate::cm::qp;
 use crate::error::Result;
@@ -15,7 +17,7 @@ use crate::verbs::bindings::{
 };
 use crate::verbs::{dispatch, failure};
 
-use super::carrier::{Carrier, Places, Write, with_requests};
+use super::carrier::{Carrier, Places, Requests, Write};
 use super::completion::Completions;
 use super::flow::CONTROL_SLOTS;
 use super::memory::{Access, Region};
@@ -45,7 +47,7 @@ pub struct Endpoint {
     receive: Region,
     completions: Queue,
     places: Places,
-    post_send: dispatch::PostSend,
+    posts_by_system_call: bool,
 }
 
 impl Endpoint {
@@ -80,9 +82,6 @@ impl Endpoint {
         id.state().writes_only = true;
         // From here on, only an endpoint takes it off again before its memory goes.
         pair.attach(id)?;
-        // SAFETY: the identifier keeps its device open.
-        let post_send =
-            unsafe { dispatch::poster(device.context(), device.posts_by_system_call()) };
         let endpoint = Self {
             id: Arc::clone(id),
             send: OnceCell::new(),
@@ -90,7 +89,7 @@ impl Endpoint {
             places: Places::new(sizes.receives),
             sizes,
             completions: completions.used(),
-            post_send,
+            posts_by_system_call: device.posts_by_system_call(),
         };
         if endpoint.sizes.inline < MAPPING_LEN {
             // Control messages need it, and they cannot fail.
@@ -331,11 +330,13 @@ impl Endpoint {
 
     #[inline(always)] // what is known of the write saves a third of it
     fn post(&self, write: &Write, parts: &mut [ibv_sge], flags: u32) -> Result<()> {
+        let mut requests = Requests::room();
+        let first = requests.make(self.sizes.carrier, write, parts, flags);
         let mut bad = ptr::null_mut();
-        let status = with_requests(self.sizes.carrier, write, parts, flags, |requests| {
+        let status = cancel::uncancelled_if(self.posts_by_system_call, || {
             // SAFETY: the queue pair lives as long as the endpoint; the
             // requests and their parts live until the call ends.
-            unsafe { (self.post_send)(self.id.qp(), requests, &mut bad) }
+            unsafe { dispatch::post_send(self.id.qp(), first, &mut bad) }
         });
         if status != 0 {
             return Err(failure(status, "post a send"));
@@ -360,25 +361,29 @@ impl Endpoint {
         let mut left = count;
         while left > 0 {
             let batch = left.min(RECEIVE_BATCH);
-            let blank = ibv_recv_wr {
-                wr_id: RECEIVE,
-                next: ptr::null_mut(),
-                sg_list: ptr::null_mut(),
-                num_sge: 0,
-            };
-            let mut requests = [blank; RECEIVE_BATCH];
-            let mut parts = [self.part_of_word(0); RECEIVE_BATCH];
-            if self.sizes.carrier == Carrier::Send {
-                for (request, part) in requests.iter_mut().zip(&mut parts).take(batch) {
-                    *part = self.part_of_word(self.places.post());
-                    request.sg_list = part;
-                    request.num_sge = 1;
+            // Only as many as are needed are written.
+            let mut requests = [const { MaybeUninit::uninit() }; RECEIVE_BATCH];
+            let mut parts = [const { MaybeUninit::uninit() }; RECEIVE_BATCH];
+            let requests = requests.get_mut(..batch).unwrap_or_default();
+            let parts = parts.get_mut(..batch).unwrap_or_default();
+            let words = self.sizes.carrier == Carrier::Send;
+            if words {
+                for part in parts.iter_mut() {
+                    part.write(self.part_of_word(self.places.post()));
                 }
             }
             let mut next = ptr::null_mut();
-            for request in requests.iter_mut().take(batch).rev() {
-                request.next = next;
-                next = request;
+            for (request, part) in requests.iter_mut().zip(parts).rev() {
+                next = request.write(ibv_recv_wr {
+                    wr_id: RECEIVE,
+                    next,
+                    sg_list: if words {
+                        part.as_mut_ptr()
+                    } else {
+                        ptr::null_mut()
+                    },
+                    num_sge: words.into(),
+                });
             }
             let mut bad = ptr::null_mut();
             // SAFETY: the queue pair lives as long as the endpoint, the list

@@ -24,11 +24,8 @@ impl Pace {
 
     /// Notes a send if it is one of a few; returns whether it did.
     pub fn note_one_of_few(&mut self) -> bool {
-        let next = self.count.saturating_add(1);
-        let few = next <= DENSE && !next.is_multiple_of(FEW);
-        if few {
-            self.count = next;
-        }
+        let few = self.count < DENSE && self.count % FEW != FEW - 1;
+        self.count += u32::from(few);
         few
     }
 

@@ -69,16 +69,30 @@ struct Sockets {
 ///
 /// # Errors
 /// `EINTR`, `EINVAL` for too many entries, `ENOMEM`.
+#[inline(always)] // as for `glance`
 pub fn poll(entries: &mut [pollfd], timeout: Option<Duration>) -> Result<usize> {
     let (found, ready) = glance(entries);
+    let sockets_only = found > 0 && found == entries.len();
+    if sockets_only && (ready > 0 || timeout == Some(Duration::ZERO)) {
+        return Ok(ready);
+    }
+    poll_further(entries, timeout, found, ready)
+}
+
+/// As [`poll`], when the first look has found so many sockets and so many to report,
+/// and that is not all.
+#[inline(never)] // as it would make the first look longer
+fn poll_further(
+    entries: &mut [pollfd],
+    timeout: Option<Duration>,
+    found: usize,
+    ready: usize,
+) -> Result<usize> {
     if found == 0 {
         return sleep_for(entries, timeout);
     }
     let sockets_only = found == entries.len();
     let at_once = timeout == Some(Duration::ZERO);
-    if sockets_only && (ready > 0 || at_once) {
-        return Ok(ready);
-    }
     let _uncancelled = Uncancelled::but_in_sleeps();
     let mut sockets = Sockets::find(entries);
     if ready > 0 || at_once || !sockets.closing.is_empty() {
@@ -111,6 +125,7 @@ pub fn poll(entries: &mut [pollfd], timeout: Option<Duration>) -> Result<usize> 
 
 /// One look at the sockets, without keeping them. Returns how many there are,
 /// and how many of them report something.
+#[inline(always)] // a call less for each look of a program that only looks
 fn glance(entries: &mut [pollfd]) -> (usize, usize) {
     let (mut found, mut ready) = (0, 0);
     for entry in entries {

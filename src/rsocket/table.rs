@@ -134,7 +134,7 @@ impl<T: Clone, const SIDE: usize> Table<T, SIDE> {
     }
 
     /// As [`Table::briefly`], for those who else would ask the kernel about `fd`.
-    #[inline]
+    #[inline(always)] // as its callers are
     pub fn look_up<R>(&self, fd: RawFd, action: impl FnOnce(&T) -> R) -> Found<R> {
         let Some(lock) = self.slot(fd).and_then(|slot| slot.object.get()) else {
             return Found::Nothing;

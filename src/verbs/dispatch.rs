@@ -10,8 +10,6 @@ use std::ffi::c_int;
 use std::mem::{offset_of, size_of};
 use std::ptr;
 
-use crate::cancel;
-
 use super::bindings::{
     IBV_QP_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQT_BASIC, ibv_context,
     ibv_cq, ibv_create_qp, ibv_create_srq, ibv_port_attr, ibv_qp, ibv_qp_init_attr,
@@ -175,31 +173,6 @@ pub unsafe fn post_send(
         // SAFETY: the provider's own function and queue pair.
         Some(post) => unsafe { post(qp, wr, bad_wr) },
         None => libc::EOPNOTSUPP,
-    }
-}
-
-/// `ibv_post_send(3)`, as [`post_send`] or a provider's own.
-pub type PostSend =
-    unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int;
-
-/// What posts to queue pairs of a context, for those who post often. If that is
-/// `by_system_call`, no thread is cancelled in it.
-///
-/// # Safety
-/// `context` is an open context.
-pub unsafe fn poster(context: *mut ibv_context, by_system_call: bool) -> PostSend {
-    unsafe extern "C" fn uncancelled(
-        qp: *mut ibv_qp,
-        wr: *mut ibv_send_wr,
-        bad_wr: *mut *mut ibv_send_wr,
-    ) -> c_int {
-        // SAFETY: the caller vouches for the arguments.
-        cancel::uncancelled(|| unsafe { post_send(qp, wr, bad_wr) })
-    }
-    // SAFETY: the caller vouches for the context.
-    match unsafe { (*context).ops.post_send } {
-        Some(own) if !by_system_call => own,
-        _ => uncancelled,
     }
 }
 

@@ -128,10 +128,15 @@ impl Connection {
     }
 
     /// Posts what was gathered, if anything.
+    #[inline]
     pub(super) fn post_draft(&self, core: &mut Core) {
-        let Some(segment) = core.outbox.take_draft() else {
-            return;
-        };
+        if let Some(segment) = core.outbox.take_draft() {
+            self.post_gathered(core, &segment);
+        }
+    }
+
+    #[inline(never)] // most calls have nothing to post
+    fn post_gathered(&self, core: &mut Core, segment: &Segment) {
         if core.link != Link::Up {
             return;
         }

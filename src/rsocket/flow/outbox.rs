@@ -142,7 +142,8 @@ impl Outbox {
     /// buffer; `None` if the peer has no such room in one piece.
     pub fn take_whole(&mut self, length: usize) -> Option<Target> {
         let target = self.target();
-        if !self.can_send() || length > target.length as usize || length == 0 {
+        let room = self.can_post() && self.has_credit();
+        if !room || length > target.length as usize || length == 0 {
             return None;
         }
         self.sent = self.sent.wrapping_add(1);
