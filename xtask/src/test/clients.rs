@@ -11,7 +11,7 @@ use std::process::Command;
 use anyhow::Result;
 
 use super::fixed;
-use super::pairing::{self, End, Row};
+use super::pairing::{self, End, Row, SLOWLY, SLOWLY_ON_DEVICE};
 use crate::guest::Bench;
 use crate::guest::program::Ready;
 use crate::guest::rping;
@@ -22,7 +22,7 @@ use crate::report::Suite;
 macro_rules! perftest {
     ($command:literal) => {
         Row {
-            slowly: true,
+            held: SLOWLY,
             ..Row::new(
                 $command,
                 concat!($command, " -F -d $DEV -R -n 50"),
@@ -90,7 +90,7 @@ const ROWS: &[Row] = &[
     ),
     Row {
         ready: Ready::Printed("joined dgid", 2),
-        slowly: true,
+        held: SLOWLY,
         ..Row::new(
             "mckey",
             "mckey -m 239.1.1.1 -b $IP -c 2 -C 10",
@@ -98,18 +98,24 @@ const ROWS: &[Row] = &[
             "return status 0",
         )
     },
-    Row::new(
-        "rdma_server, rdma_client",
-        "rdma_server -s $IP -p 7481",
-        "rdma_client -s $IP -p 7481",
-        "rdma_client: end 0",
-    ),
-    Row::new(
-        "rdma_xserver, rdma_xclient",
-        "rdma_xserver -p 7482 -c r",
-        "rdma_xclient -s $IP -p 7482 -c r",
-        "end 0",
-    ),
+    Row {
+        held: SLOWLY_ON_DEVICE,
+        ..Row::new(
+            "rdma_server, rdma_client",
+            "rdma_server -s $IP -p 7481",
+            "rdma_client -s $IP -p 7481",
+            "rdma_client: end 0",
+        )
+    },
+    Row {
+        held: SLOWLY_ON_DEVICE,
+        ..Row::new(
+            "rdma_xserver, rdma_xclient",
+            "rdma_xserver -p 7482 -c r",
+            "rdma_xclient -s $IP -p 7482 -c r",
+            "end 0",
+        )
+    },
     perftest!("ib_read_lat"),
     perftest!("ib_send_lat"),
     perftest!("ib_write_bw"),
