@@ -306,9 +306,20 @@ static void receive_at_once(int fd, char *bytes, size_t size)
 	}
 }
 
+/* What the thread that is cancelled uses. */
+struct used {
+	struct ends ends;
+	int pipe[2];
+};
+
 static void *cancelled_calls(void *argument)
 {
-	struct ends *e = argument;
+	struct used *used = argument;
+	struct ends *e = &used->ends;
+	struct pollfd both[] = {
+		{ .fd = e->server, .events = POLLIN },
+		{ .fd = used->pipe[0], .events = POLLIN },
+	};
 	struct sockaddr *addr = test_addr(PORT + 1);
 	char bytes[4097] = { 0 };
 	int fd;
@@ -319,6 +330,7 @@ static void *cancelled_calls(void *argument)
 	receive_at_once(e->server, bytes, sizeof(bytes));
 	CHECK_ERRNO((int)rrecv(e->server, bytes, 1, MSG_DONTWAIT), EAGAIN);
 	CHECK_EQ(poll_one(e->server, POLLIN, 0), 0);
+	CHECK_EQ(rpoll(both, 2, 0), 0);
 	fd = rsocket(AF_INET, SOCK_STREAM, 0);
 	CHECK(fd >= 0);
 	CHECK_OK(rbind(fd, addr, addr_length(addr)));
@@ -338,15 +350,18 @@ static void *cancelled_calls(void *argument)
 
 static void cancel_before(void)
 {
-	struct ends e = make_ends(test_addr(PORT));
+	struct used used = { .ends = make_ends(test_addr(PORT)) };
 	pthread_t thread;
 	void *result;
 
-	CHECK_OK(pthread_create(&thread, NULL, cancelled_calls, &e));
+	CHECK_OK(pipe(used.pipe));
+	CHECK_OK(pthread_create(&thread, NULL, cancelled_calls, &used));
 	CHECK_OK(pthread_join(thread, &result));
 	CHECK(!result);
-	close_whole(e.server);
-	close_whole(e.listener);
+	CHECK_OK(close(used.pipe[0]));
+	CHECK_OK(close(used.pipe[1]));
+	close_whole(used.ends.server);
+	close_whole(used.ends.listener);
 }
 
 TEST(calls, "[race] calls that do not wait are no cancellation points: none is left half done",

@@ -123,8 +123,8 @@ fn poll_further(
     Ok(ready)
 }
 
-/// One look at the sockets, without keeping them. Returns how many there are,
-/// and how many of them report something.
+/// One look at the sockets, without keeping them. Returns how many there are, with
+/// those that are being closed, and how many of them report something.
 #[inline(always)] // a call less for each look of a program that only looks
 fn glance(entries: &mut [pollfd]) -> (usize, usize) {
     let (mut found, mut ready) = (0, 0);

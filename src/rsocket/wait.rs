@@ -197,11 +197,13 @@ pub fn sleep_on(
     Ok(ready > 0 || deadline.is_none_or(|deadline| deadline > Instant::now()))
 }
 
-/// As [`sleep`], for at most `limit`.
+/// As [`sleep`], for at most `limit`. With none at all it is no sleep, in which a thread
+/// could end.
 ///
 /// # Errors
 /// As for [`sleep`].
 pub fn sleep_for(entries: &mut [libc::pollfd], limit: Option<Duration>) -> Result<usize> {
+    let at_once = limit == Some(Duration::ZERO);
     let limit = limit.map(timespec);
     let timeout = limit
         .as_ref()
@@ -209,7 +211,11 @@ pub fn sleep_for(entries: &mut [libc::pollfd], limit: Option<Duration>) -> Resul
     let (list, length) = (entries.as_mut_ptr(), entries.len() as libc::nfds_t);
     // SAFETY: the entries are exclusively borrowed; the timeout is null or
     // lives until the call ends.
-    let ready = may_end(|| unsafe { libc::ppoll(list, length, timeout, std::ptr::null()) });
+    let ask = || unsafe { libc::ppoll(list, length, timeout, std::ptr::null()) };
+    let ready = match at_once {
+        true => ask(),
+        false => may_end(ask),
+    };
     usize::try_from(ready).map_err(|_| Error::last_os("wait for descriptors"))
 }
 

@@ -85,6 +85,8 @@ impl Datagram {
                     let over = locked(&self.core).resolve(&report);
                     drop(over);
                     if report.kind == RDMA_CM_EVENT_DEVICE_REMOVAL {
+                        // One that is being made on the device is kept first.
+                        let _making = locked(&self.making);
                         // Whoever sends or hears of a peer makes another.
                         let mut lost = locked(&self.core).lose(report.id);
                         if lost.as_mut().is_some_and(Endpoint::take_loss) {

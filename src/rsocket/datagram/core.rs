@@ -1,5 +1,5 @@
 //! The changing part of a datagram socket: its queue pairs, what it knows of
-//! its peers, and what has arrived. All of it is behind the socket's one lock;
+//! its peers, and what has arrived. All of it is behind one lock of the socket's;
 //! nothing here sleeps.
 
 use std::collections::HashMap;

@@ -10,7 +10,7 @@
 //! | [`endpoints`] | those of a socket, by place |
 //! | [`inbox`] | what has arrived |
 //! | [`path`] | address handles from resolved routes |
-//! | [`core`] | peers, queue pairs and arrivals under the socket's lock |
+//! | [`core`] | peers, queue pairs and arrivals under one lock |
 //! | [`option`] | options |
 //! | `naming` | addresses, and the endpoints that they need |
 //! | `transfer`, `end` | sending and receiving; close |

@@ -184,8 +184,8 @@ impl Set {
         }
     }
 
-    /// The member `fd` is none any more unless it is `socket`: it was closed by
-    /// `close(2)`, and its descriptor is another's.
+    /// The member `fd` is none any more unless it is the socket that was `found`: that
+    /// is being closed, or was by `close(2)`, and its descriptor is another's.
     fn forget_replaced(&self, members: &mut Members, fd: RawFd, found: &Found<Socket>) {
         let replaced =
             |member: &Member| !matches!(found, Found::Own(socket) if member.socket.is(socket));

@@ -109,7 +109,6 @@ impl Stream {
             return false;
         }
         self.fail(phase, libc::ECONNRESET);
-        self.common.waiters().notify();
         true
     }
 

@@ -63,7 +63,8 @@ pub struct Stream {
     id: Arc<Id>,
     /// Held by the thread that handles an event, for as long as that takes.
     handling: Mutex<()>,
-    /// Locked for moments only, as every call may look at it; after `handling`.
+    /// Not locked while a queue pair is made or memory registered, as every call may
+    /// look at it; after `handling`.
     phase: Mutex<Phase>,
     /// Boxed, so that it stays where threads have used it until it is dropped.
     connection: OnceCell<Box<Connection>>,
@@ -269,11 +270,14 @@ impl Stream {
         listener
     }
 
-    /// Ends the phase by a failure. What it held is freed without the lock.
+    /// Ends the phase by a failure, of which those who wait are told. What it held is
+    /// freed without the lock.
     fn fail(&self, mut phase: MutexGuard<'_, Phase>, errno: i32) {
         self.common.set_error(errno);
         let before = std::mem::replace(&mut *phase, Phase::Failed);
         drop(phase);
+        // It may take a while to free.
+        self.common.waiters().notify();
         drop(before);
     }
 

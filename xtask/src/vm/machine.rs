@@ -73,8 +73,8 @@ pub struct Link {
 }
 
 /// Boots the machine, copies what the command prints to `sink` while it runs,
-/// and returns the command's exit status. A machine that ends before the command
-/// has begun is booted again, [`BOOTS`] times at most.
+/// and returns the command's exit status. A machine that ends before its RDMA
+/// device is there is booted again, [`BOOTS`] times at most.
 ///
 /// # Errors
 /// When the machine could not be set up, the kernel failed, or the time is up;
