@@ -8,6 +8,7 @@ use super::beside::Beside;
 use super::parallel;
 use crate::queue::{Piece, Queue, Taker};
 use crate::report::{Outcome, Suite};
+use crate::vm::machine::EMULATION_DEFECT;
 
 /// A suite made of pieces that are independent of one another.
 pub struct Shares {
@@ -20,7 +21,8 @@ pub struct Shares {
     /// The case whose result says that a piece came to its end.
     pub ended: fn(&str) -> String,
     /// What the console says when the machine's kernel fails by a defect that is
-    /// known to be its own: the piece that met it is tried again.
+    /// known to be its own, beside [`EMULATION_DEFECT`]: the piece that met it is tried
+    /// again.
     pub defects: &'static [&'static str],
 }
 
@@ -91,8 +93,9 @@ impl Shares {
             let why = format!("{error:#}");
             suite.say(&why);
             tries += 1;
-            if tries < TRIES && self.defects.iter().any(|mark| why.contains(mark)) {
-                suite.say("# a known defect of the kernel: once more");
+            let mut known = self.defects.iter().chain([&EMULATION_DEFECT]);
+            if tries < TRIES && known.any(|mark| why.contains(mark)) {
+                suite.say("# a known defect of the kernel, or of its emulation: once more");
                 lost.iter().try_for_each(|piece| taker.give_back(piece))?;
                 continue;
             }
@@ -177,15 +180,17 @@ mod tests {
 
     #[test]
     fn a_piece_that_meets_a_known_defect_is_tried_again() {
-        let met = AtomicUsize::new(0);
-        let (_, failed, result) = run(|name| {
-            if name == "piece 7" && met.fetch_add(1, Ordering::Relaxed) == 0 {
-                bail!("the machine's kernel failed: {DEFECT}");
-            }
-            Ok(())
-        });
-        result.unwrap();
-        assert!(failed.is_empty());
+        for defect in [DEFECT, EMULATION_DEFECT] {
+            let met = AtomicUsize::new(0);
+            let (_, failed, result) = run(|name| {
+                if name == "piece 7" && met.fetch_add(1, Ordering::Relaxed) == 0 {
+                    bail!("the machine's kernel failed: {defect}");
+                }
+                Ok(())
+            });
+            result.unwrap();
+            assert!(failed.is_empty());
+        }
     }
 
     #[test]

@@ -34,10 +34,13 @@ const KERNEL_FAILURES: [&str; 6] = [
     "vm: init: ",
 ];
 
-/// How often a machine may boot before its kernel is said to fail. Under software
-/// emulation a kernel dies now and then while it patches its own code ("Oops:
-/// int3"): QEMU 7.2 can run an instruction on one CPU that the other has already
-/// replaced. Until the command has begun, nothing is lost by booting again.
+/// What a kernel dies of now and then, under software emulation, while it patches its
+/// own code: QEMU 7.2 can run an instruction on one CPU that the other has already
+/// replaced.
+pub const EMULATION_DEFECT: &str = "Oops: int3";
+
+/// How often a machine may boot before its kernel is said to fail, as of
+/// [`EMULATION_DEFECT`]. Until the command has begun, nothing is lost by booting again.
 const BOOTS: usize = 3;
 
 /// How many lines of the console are shown when a run fails.
