@@ -253,7 +253,25 @@ TEST(looked_at, "a slow device holds up no call on a socket that connects", .tim
 	}
 }
 
-/* Returns false if there are fewer steps. */
+/*
+ * Has `end_at` end an attempt to connect at each step, by a call that does not block and
+ * by one that does. It returns false if there are fewer steps.
+ */
+static void end_at_each_step(bool (*end_at)(int step, bool blocks))
+{
+	unsigned int before;
+	int steps[2] = { 0, 0 };
+
+	start_server();
+	look_at_each_step(true);
+	before = open_descriptors();
+	for (int blocks = 0; blocks < 2; blocks++)
+		while (end_at(steps[blocks], blocks))
+			steps[blocks]++;
+	CHECK(steps[0] > 0 && steps[1] > 0);
+	check_descriptors(before);
+}
+
 static bool shut_down_at(int step, bool blocks)
 {
 	struct client client = begin(blocks);
@@ -281,17 +299,7 @@ static bool shut_down_at(int step, bool blocks)
 TEST(shut_down, "a shutdown gives up connecting at any step, also while a device is slow",
      .timeout = 60)
 {
-	unsigned int before;
-	int steps[2] = { 0, 0 };
-
-	start_server();
-	look_at_each_step(true);
-	before = open_descriptors();
-	for (int blocks = 0; blocks < 2; blocks++)
-		while (shut_down_at(steps[blocks], blocks))
-			steps[blocks]++;
-	CHECK(steps[0] > 0 && steps[1] > 0);
-	check_descriptors(before);
+	end_at_each_step(shut_down_at);
 }
 
 static void *close_socket(void *argument)
@@ -302,8 +310,8 @@ static void *close_socket(void *argument)
 }
 
 /*
- * Returns false if there are fewer steps. The thread that connects has the socket
- * until it is done; the library's own has let it go when rclose returns.
+ * The thread that connects has the socket until it is done; the library's own has let
+ * it go when rclose returns.
  */
 static bool close_at(int step, bool blocks)
 {
@@ -331,17 +339,7 @@ static bool close_at(int step, bool blocks)
 TEST(closed, "a close gives up connecting at any step, also while a device is slow",
      .timeout = 60)
 {
-	unsigned int before;
-	int steps[2] = { 0, 0 };
-
-	start_server();
-	look_at_each_step(true);
-	before = open_descriptors();
-	for (int blocks = 0; blocks < 2; blocks++)
-		while (close_at(steps[blocks], blocks))
-			steps[blocks]++;
-	CHECK(steps[0] > 0 && steps[1] > 0);
-	check_descriptors(before);
+	end_at_each_step(close_at);
 }
 
 /* ---- Datagrams ------------------------------------------------------------------ */

@@ -23,8 +23,8 @@ struct Row {
     pattern: &'static str,
     /// What the server prints when it is ready; it listens then if empty.
     ready: &'static str,
-    /// Whether the client is held up, as [`SLOWLY`] does.
-    slowly: bool,
+    /// What comes before the words of the client to hold it up, as [`SLOWLY`] does.
+    held: &'static str,
     /// Whether it went well, by how a program ended.
     verdict: fn(Result<()>) -> Result<()>,
 }
@@ -36,7 +36,7 @@ const ROWS: &[Row] = &[
         client: "rping -c -a $IP -C 3 -v -V",
         pattern: "ping data",
         ready: "",
-        slowly: false,
+        held: "",
         verdict: rping::verdict,
     },
     Row {
@@ -45,7 +45,7 @@ const ROWS: &[Row] = &[
         client: "ucmatose -s $IP -c 5 -C 5",
         pattern: "return status 0",
         ready: "",
-        slowly: false,
+        held: "",
         verdict: identity,
     },
     Row {
@@ -54,7 +54,7 @@ const ROWS: &[Row] = &[
         client: "udaddy -s $IP -c 2 -C 5",
         pattern: "return status 0",
         ready: "",
-        slowly: false,
+        held: "",
         verdict: identity,
     },
     Row {
@@ -63,7 +63,7 @@ const ROWS: &[Row] = &[
         client: "mckey -m 239.1.1.1 -b $HERE -c 1 -C 5 -s",
         pattern: "return status 0",
         ready: "joined dgid",
-        slowly: true,
+        held: SLOWLY,
         verdict: identity,
     },
 ];
@@ -107,10 +107,11 @@ fn run_row(row: &Row, remote: &Remote, there: &Library, here: &Library) -> Resul
     ensure!(there.is(&mapped), "the server runs on {}", mapped.display());
 
     let command = row.client.replace("$IP", &peer).replace("$HERE", &own);
-    let mut words: Vec<_> = command.split(' ').collect();
-    if row.slowly {
-        words.splice(0..0, SLOWLY.split_whitespace());
-    }
+    let words: Vec<_> = row
+        .held
+        .split_whitespace()
+        .chain(command.split(' '))
+        .collect();
     let mut client = program::start(&words, here)?;
     let ended = (row.verdict)(client.wait_success());
     let said = || server.output().unwrap_or_default();
